@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "lock.h"
+
+#include <linux/futex.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "syscall.h"
+
+enum { FREE, HELD, WAITED };
+
+/*
+ * A thread looks at the word this often before it sleeps, each time after twice as many pauses as
+ * before. The growing distance is what counts: every look takes the cache line from the holder, so
+ * a waiter that looks seldom lets the holder run through many turns undisturbed.
+ */
+#define SPIN_LOOKS 7
+
+static inline void pause_once(void)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("pause");
+#else
+	__asm__ volatile("yield");
+#endif
+}
+
+static inline bool take(struct ps_lock *lock)
+{
+	unsigned free = FREE;
+
+	return atomic_compare_exchange_strong_explicit(&lock->state, &free, HELD,
+						       memory_order_acquire, memory_order_relaxed);
+}
+
+static bool spin(struct ps_lock *lock)
+{
+	for (unsigned look = 0; look < SPIN_LOOKS; look++) {
+		for (unsigned i = 0; i < 1u << look; i++)
+			pause_once();
+		if (atomic_load_explicit(&lock->state, memory_order_relaxed) == FREE && take(lock))
+			return true;
+	}
+	return false;
+}
+
+void ps_lock(struct ps_lock *lock)
+{
+	if (take(lock) || spin(lock))
+		return;
+	/* From here on the word says WAITED, even once it is ours: others may sleep beside us. */
+	while (atomic_exchange_explicit(&lock->state, WAITED, memory_order_acquire) != FREE)
+		ps_syscall4(SYS_futex, &lock->state, FUTEX_WAIT_PRIVATE, WAITED, NULL);
+}
+
+void ps_unlock(struct ps_lock *lock)
+{
+	if (atomic_exchange_explicit(&lock->state, FREE, memory_order_release) == WAITED)
+		ps_syscall3(SYS_futex, &lock->state, FUTEX_WAKE_PRIVATE, 1);
+}

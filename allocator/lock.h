@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef PS_LOCK_H
+#define PS_LOCK_H
+/*
+ * A mutex of one word on futex(2): no allocation, no initialisation, usable before the C library is,
+ * and reset in a forked child by one store.
+ *
+ * Lock order of the whole library, outermost first:
+ *
+ *     foreign ranges (foreign.c) -> jemalloc's own -> window (window.c) -> budget (budget.c)
+ *                                                  -> table (table.c) -> log (log.c)
+ *
+ * Under none of them may anything allocate from the program's malloc, or call into the program.
+ */
+#include <stdatomic.h>
+
+struct ps_lock {
+	atomic_uint state; /* 0 free, 1 held, 2 held and somebody waits */
+};
+
+#define PS_LOCK_INIT                                                                               \
+	{                                                                                          \
+		0                                                                                  \
+	}
+
+void ps_lock(struct ps_lock *lock);
+void ps_unlock(struct ps_lock *lock);
+
+/* In a forked child: the holder does not exist here, so the lock is free. */
+static inline void ps_lock_reset(struct ps_lock *lock)
+{
+	atomic_store_explicit(&lock->state, 0, memory_order_relaxed);
+}
+
+#endif
