@@ -1,0 +1,602 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * jemalloc arenas and their extent hooks.
+ *
+ * Locks: the hooks run with locks of jemalloc held. They take the carve lock of their heap (below),
+ * and under it the window's, through chunk.h. Nothing here calls back into jemalloc from a hook: a
+ * mallocx() there would silently return memory from outside the window.
+ *
+ * What the hooks promise, with jemalloc 5.3.0 in mind (reference/allocators.md A3):
+ *   - alloc grants new_addr only where the next extent would be carved, so that a block that grows
+ *     last of all grows in place;
+ *   - dalloc accepts everything: with decay off it is called in a trim and nowhere else;
+ *   - purge and decommit do not exist: locked pages cannot be dropped, and a success without
+ *     zeroing would make calloc return old data;
+ *   - split is always allowed, merge only inside a chunk: no block straddles two registrations.
+ */
+#include "arena.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include "chunk.h"
+#include "config.h"
+#include "counters.h"
+#include "jemalloc_private.h"
+#include "log.h"
+#include "os.h"
+#include "syscall.h"
+#include "window.h"
+
+#define ARENAS_MAX 8
+#define PAGE ((size_t)4096)
+#define PAGES_PER_GRANULE (PS_GRANULE / PAGE)
+
+/* A chunk is at most this many granules larger than asked for. */
+#define GROWTH_MAX 32
+/* ... and at most this part of what the heap has, so that the unused rest stays small. */
+#define GROWTH_PART 16
+
+/* After a refusal a heap does not ask for another chunk for this long, unless a large block is freed. */
+#define REFUSED_NS (100 * (uint64_t)1000000)
+
+const char *psje_malloc_conf_2_conf_harder =
+	"abort:false,abort_conf:false,background_thread:false,confirm_conf:false,"
+	"dirty_decay_ms:-1,muzzy_decay_ms:0,metadata_thp:disabled,narenas:1,prof:false,"
+	"retain:false,stats_print:false,tcache:false,thp:default";
+
+/* What an arena's hooks need to know of their heap. */
+struct heap_state {
+	extent_hooks_t hooks;   /* first, so that a hook finds its heap from the pointer it gets */
+	struct ps_lock carve;   /* guards next, end, slab_granules and refusal */
+	char *next, *end;       /* unused rest of the chunk that extents are carved from */
+	uint64_t slab_granules; /* in chunks of this heap, for the growth rule */
+	struct ps_refusal refusal;          /* the last */
+	atomic_uint_fast64_t refused_until; /* coarse monotonic ns; 0: ask */
+	atomic_uint arenas;         /* how many were made; 0 before the first use and after fork */
+	unsigned index[ARENAS_MAX]; /* jemalloc's numbers of them */
+};
+
+static struct heap_state heaps[PS_HEAPS];
+
+/*
+ * jemalloc is first called, and its arenas are made, under this lock, and a fork waits for that: before
+ * a fork jemalloc counts its arenas without a lock, so one made just then would be unlocked after it
+ * without having been locked. Outside jemalloc's locks.
+ *
+ * Its handlers of fork are called by ours instead of by the C library: registered at the first use
+ * they might or might not be part of a fork that another thread is in the middle of, and the locks that
+ * they take could not be ordered.
+ */
+static struct {
+	struct ps_lock lock;
+	bool ready;
+	bool forking; /* between the handlers before and after a fork */
+	void (*prepare)(void), (*parent)(void), (*child)(void); /* NULL before jemalloc's start */
+} jemalloc_start;
+
+/* What jemalloc calls for pthread_atfork(); scripts/private-jemalloc sees to that. */
+int psje_os_pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
+
+int psje_os_pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void))
+{
+	jemalloc_start.prepare = prepare;
+	jemalloc_start.parent = parent;
+	jemalloc_start.child = child;
+	return 0;
+}
+
+/* Granules of chunks that all pages came back of, waiting for the end of a trim. */
+static atomic_size_t trimmed_bytes;
+
+/* Some complete granule is still pinned, because the table had no room for what cutting it out makes. */
+static atomic_bool left_behind;
+
+static struct heap_state *state_of(extent_hooks_t *hooks)
+{
+	return (struct heap_state *)hooks;
+}
+
+/* Is the next chunk refused without asking? Then freeing something is of no use either. */
+static bool refused_lately(struct heap_state *heap)
+{
+	uint64_t until = atomic_load_explicit(&heap->refused_until, memory_order_relaxed);
+
+	return until != 0 && until >= ps_os_now_coarse();
+}
+
+static bool is_slab_of(uint32_t granule, const struct heap_state *heap)
+{
+	const uint8_t cuda = heap == &heaps[PS_HEAP_CUDA] ? PS_GRANULE_CUDA : 0;
+
+	return (ps_window.granule[granule] &
+		(PS_GRANULE_STATE | PS_GRANULE_LOCKED | PS_GRANULE_CUDA)) ==
+	       (PS_GRANULE_SLAB | PS_GRANULE_LOCKED | cuda);
+}
+
+static bool page_unused(uint32_t granule, uint32_t page)
+{
+	return ps_window.run[granule].unused[page / 64] >> page % 64 & 1;
+}
+
+/* Marks pages of a granule unused, or used again. Window's lock held. */
+static void mark_pages(uint32_t granule, uint32_t page, uint32_t pages, bool unused)
+{
+	struct ps_run *run = &ps_window.run[granule];
+
+	for (uint32_t i = page; i < page + pages; i++)
+		run->unused[i / 64] ^= UINT64_C(1) << i % 64;
+	run->returned += unused ? pages : -pages;
+}
+
+/* Takes pages of a granule back from jemalloc, and unpins it if that makes it complete. */
+static void give_granule(uint32_t granule, uint32_t page, uint32_t pages)
+{
+	bool release = false;
+	uint8_t was = 0;
+
+	ps_lock(&ps_window.lock);
+	mark_pages(granule, page, pages, true);
+	if ((ps_window.granule[granule] & PS_GRANULE_STATE) == PS_GRANULE_SLAB &&
+	    ps_window.run[granule].returned == PAGES_PER_GRANULE) {
+		release = ps_chunk_isolate(granule) == 0;
+		if (release)
+			was = ps_chunk_busy(granule);
+		else
+			atomic_store(&left_behind, true);
+	}
+	ps_unlock(&ps_window.lock);
+	if (release)
+		atomic_fetch_add(&trimmed_bytes, ps_chunk_release(granule, was));
+}
+
+static uint32_t page_of(const char *address)
+{
+	return (uint32_t)((uintptr_t)address % PS_GRANULE / PAGE);
+}
+
+/* As give_granule(), for a range that may span granules of one chunk. */
+static void give_pages(const char *start, size_t length)
+{
+	while (length > 0) {
+		const size_t rest = PS_GRANULE - (uintptr_t)start % PS_GRANULE;
+		const size_t here = rest < length ? rest : length;
+
+		give_granule(ps_granule_of(start), page_of(start), (uint32_t)(here / PAGE));
+		start += here;
+		length -= here;
+	}
+}
+
+/* Where in a chunk an extent fits into unused pages; NULL if nowhere. Window's lock held. */
+static char *find_unused(uint32_t first, size_t size, size_t align)
+{
+	uintptr_t begin = 0;
+	char *address;
+
+	for (uint32_t i = first; i < first + ps_window.run[first].count; i++) {
+		address = ps_granule_address(i);
+		for (uint32_t page = 0; page < PAGES_PER_GRANULE; page++, address += PAGE) {
+			if (ps_window.run[i].returned == 0 || !page_unused(i, page))
+				begin = 0;
+			else if (begin == 0)
+				begin = ((uintptr_t)address + align - 1) & ~(align - 1);
+			if (begin != 0 && begin + size <= (uintptr_t)address + PAGE)
+				return (char *)begin;
+			if (ps_window.run[i].returned == 0)
+				break;
+		}
+	}
+	return NULL;
+}
+
+static void use_pages(const char *start, size_t length)
+{
+	for (; length > 0; start += PAGE, length -= PAGE)
+		mark_pages(ps_granule_of(start), page_of(start), 1, false);
+}
+
+/*
+ * A place for an extent among pages that jemalloc gave back or was never given: what a trim could not
+ * unpin, gaps of alignments, rests of chunks. NULL if there is none.
+ */
+static char *reuse_pages(struct heap_state *heap, size_t size, size_t align)
+{
+	char *at = NULL;
+
+	ps_lock(&ps_window.lock);
+	for (uint32_t i = 0; i < atomic_load(&ps_window.frontier) && at == NULL;
+	     i += ps_window.run[i].count)
+		if (is_slab_of(i, heap))
+			at = find_unused(i, size, align);
+	if (at != NULL)
+		use_pages(at, size);
+	ps_unlock(&ps_window.lock);
+	return at;
+}
+
+/* Looks for complete granules that could not be cut out of their chunks before. */
+static void give_left_behind(void)
+{
+	if (!atomic_exchange(&left_behind, false))
+		return;
+	for (uint32_t i = 0; i < atomic_load(&ps_window.frontier); i++)
+		give_granule(i, 0, 0);
+}
+
+/* Pins a chunk to carve from, for an extent of size bytes. Carve lock held. 0 or -ENOMEM. */
+static int new_chunk(struct heap_state *heap, size_t size, size_t align)
+{
+	const bool cuda = heap == &heaps[PS_HEAP_CUDA];
+	const uint32_t need = (uint32_t)((size + PS_GRANULE - 1) >> PS_GRANULE_SHIFT);
+	const uint32_t granule_align = align > PS_GRANULE ? (uint32_t)(align >> PS_GRANULE_SHIFT)
+							  : 1;
+	uint64_t grown = heap->slab_granules / GROWTH_PART;
+	uint32_t count, first;
+	int r;
+
+	if (grown > GROWTH_MAX)
+		grown = GROWTH_MAX;
+	count = need > grown ? need : (uint32_t)grown;
+	do {
+		r = ps_chunk_new(count, granule_align,
+				 PS_GRANULE_SLAB | (cuda ? PS_GRANULE_CUDA : 0), &first,
+				 &heap->refusal);
+		if (r < 0 && count == need)
+			return r;
+		count = r < 0 ? need : count;
+	} while (r < 0);
+	heap->slab_granules += count;
+	if (heap->end > heap->next)
+		give_pages(heap->next, (size_t)(heap->end - heap->next));
+	heap->next = ps_granule_address(first);
+	heap->end = heap->next + ((size_t)count << PS_GRANULE_SHIFT);
+	return 0;
+}
+
+/* Where in the current chunk an extent would begin; NULL if it does not fit. Carve lock held. */
+static char *place(const struct heap_state *heap, size_t size, size_t align)
+{
+	const uintptr_t at = ((uintptr_t)heap->next + align - 1) & ~(align - 1);
+
+	if (heap->next == NULL || at + size > (uintptr_t)heap->end)
+		return NULL;
+	return (char *)at;
+}
+
+/* The next place of the chunk that is carved, or of a new one. Carve lock held. NULL if refused. */
+static char *carve(struct heap_state *heap, size_t size, size_t align)
+{
+	char *at = place(heap, size, align);
+
+	if (at == NULL && !refused_lately(heap)) {
+		if (new_chunk(heap, size, align) == 0)
+			at = place(heap, size, align);
+		else
+			atomic_store(&heap->refused_until, ps_os_now_coarse() + REFUSED_NS);
+	}
+	if (at == NULL)
+		return NULL;
+	if (at > heap->next)
+		give_pages(heap->next, (size_t)(at - heap->next));
+	heap->next = at + size;
+	return at;
+}
+
+static void *hook_alloc(extent_hooks_t *hooks, void *new_addr, size_t size, size_t align,
+			bool *zero, bool *commit, unsigned arena)
+{
+	struct heap_state *heap = state_of(hooks);
+	char *at = NULL;
+
+	(void)arena;
+	*commit = true;
+	ps_lock(&heap->carve);
+	if (new_addr != NULL ? place(heap, size, align) != new_addr
+			     : (at = reuse_pages(heap, size, align)) != NULL) {
+		ps_unlock(&heap->carve);
+		if (at != NULL && *zero)
+			memset(at, 0, size);
+		return at;
+	}
+	at = carve(heap, size, align);
+	ps_unlock(&heap->carve);
+	*zero = true; /* carved for the first time since the chunk was pinned */
+	return at;
+}
+
+static bool hook_dalloc(extent_hooks_t *hooks, void *addr, size_t size, bool committed,
+			unsigned arena)
+{
+	(void)hooks;
+	(void)committed;
+	(void)arena;
+	give_pages(addr, size);
+	return false;
+}
+
+static void hook_destroy(extent_hooks_t *hooks, void *addr, size_t size, bool committed,
+			 unsigned arena)
+{
+	(void)hook_dalloc(hooks, addr, size, committed, arena);
+}
+
+static bool hook_commit(extent_hooks_t *hooks, void *addr, size_t size, size_t offset,
+			size_t length, unsigned arena)
+{
+	(void)hooks, (void)addr, (void)size, (void)offset, (void)length, (void)arena;
+	return false;
+}
+
+static bool hook_split(extent_hooks_t *hooks, void *addr, size_t size, size_t left, size_t right,
+		       bool committed, unsigned arena)
+{
+	(void)hooks, (void)addr, (void)size, (void)left, (void)right, (void)committed, (void)arena;
+	return false;
+}
+
+/*
+ * The chunk that an address of a live extent lies in. No lock: another thread may be cutting granules
+ * out of the chunk, so that one of two neighbours has its new number first; then they are not merged,
+ * which is allowed. Numbers of two different chunks are never the same.
+ */
+static uint32_t chunk_of(const void *address)
+{
+	return __atomic_load_n(&ps_window.run[ps_granule_of(address)].first, __ATOMIC_RELAXED);
+}
+
+static bool hook_merge(extent_hooks_t *hooks, void *left, size_t left_size, void *right,
+		       size_t right_size, bool committed, unsigned arena)
+{
+	(void)hooks, (void)left_size, (void)right_size, (void)committed, (void)arena;
+	return chunk_of(left) != chunk_of(right);
+}
+
+/* Makes one arena. 0, or -ENOMEM when jemalloc cannot. */
+static int make_arena(struct heap_state *heap, unsigned *index)
+{
+	struct arena_config_s config = { .extent_hooks = &heap->hooks,
+					 .metadata_use_hooks = false };
+	size_t length = sizeof(*index);
+
+	return psje_mallctl("experimental.arenas_create_ext", index, &length, &config,
+			    sizeof(config)) == 0
+		       ? 0
+		       : -ENOMEM;
+}
+
+/* As many as the process may use processors. */
+static unsigned arenas_wanted(void)
+{
+	unsigned long mask[128] = { 0 };
+	unsigned cores = 0;
+
+	if (ps_syscall3(SYS_sched_getaffinity, 0, sizeof(mask), mask) < 0)
+		return ARENAS_MAX;
+	for (size_t i = 0; i < sizeof(mask) / sizeof(mask[0]); i++)
+		cores += (unsigned)__builtin_popcountl(mask[i]);
+	return cores < ARENAS_MAX ? cores : ARENAS_MAX;
+}
+
+/* jemalloc's first call. Its start lock held. */
+static void start_jemalloc(void)
+{
+	const char *version;
+	size_t length = sizeof(version);
+
+	if (jemalloc_start.ready)
+		return;
+	/* An extra page for each block would double the cost of small ones (A3 no. 7). */
+	psje_opt_cache_oblivious = false;
+	psje_mallctl("version", &version, &length, NULL, 0);
+	jemalloc_start.ready = true;
+}
+
+/* Makes the heap's arenas at its first use. Returns how many there are; 0 if none could be made. */
+static unsigned make_arenas(struct heap_state *heap)
+{
+	const unsigned wanted = arenas_wanted();
+	unsigned made = 0;
+
+	ps_lock(&jemalloc_start.lock);
+	start_jemalloc();
+	if (atomic_load(&heap->arenas) == 0) {
+		heap->hooks = (extent_hooks_t){
+			.alloc = hook_alloc,
+			.dalloc = hook_dalloc,
+			.destroy = hook_destroy,
+			.commit = hook_commit,
+			.split = hook_split,
+			.merge = hook_merge,
+		};
+		while (made < wanted && make_arena(heap, &heap->index[made]) == 0)
+			made++;
+		atomic_store(&heap->arenas, made);
+	}
+	made = atomic_load(&heap->arenas);
+	ps_unlock(&jemalloc_start.lock);
+	return made;
+}
+
+/* Gives each thread an arena of its own as long as there are enough. */
+static unsigned choose_arena(void)
+{
+	static atomic_uint turn;
+
+	ps_thread.arena = (uint16_t)(1 + atomic_fetch_add(&turn, 1) % ARENAS_MAX);
+	return ps_thread.arena;
+}
+
+static int lg(size_t align)
+{
+	return __builtin_ctzl(align);
+}
+
+/* Asks one arena after the other, this thread's first. */
+static void *try_arenas(struct heap_state *heap, unsigned arenas, size_t size, int flags)
+{
+	unsigned mine = ps_thread.arena != 0 ? ps_thread.arena : choose_arena();
+
+	for (unsigned i = 0; i < arenas; i++) {
+		void *block = psje_mallocx(
+			size, flags | MALLOCX_ARENA(heap->index[(mine - 1 + i) % arenas]));
+
+		if (block == NULL)
+			continue;
+		if (ps_in_window(block))
+			return block;
+		/* Never seen; jemalloc's own arena would be the only place it can come from. */
+		psje_dallocx(block, MALLOCX_TCACHE_NONE);
+		return NULL;
+	}
+	return NULL;
+}
+
+static void last_refusal(struct heap_state *heap, struct ps_refusal *why)
+{
+	ps_lock(&heap->carve);
+	*why = heap->refusal;
+	ps_unlock(&heap->carve);
+}
+
+void *ps_arena_alloc(enum ps_heap which, size_t size, size_t align, bool zero,
+		     struct ps_refusal *why)
+{
+	struct heap_state *heap = &heaps[which];
+	unsigned arenas = atomic_load_explicit(&heap->arenas, memory_order_acquire);
+	const int flags = MALLOCX_TCACHE_NONE | MALLOCX_LG_ALIGN(lg(align)) |
+			  (zero ? MALLOCX_ZERO : 0);
+	const bool knew = refused_lately(heap);
+	void *block;
+
+	if (arenas == 0)
+		arenas = make_arenas(heap);
+	block = try_arenas(heap, arenas, size, flags);
+	if (block != NULL)
+		return block;
+	last_refusal(heap, why);
+	if (!knew && ps_heap_make_room(why)) {
+		block = try_arenas(heap, arenas, size, flags);
+		if (block == NULL)
+			last_refusal(heap, why);
+	}
+	return block;
+}
+
+void ps_arena_free(void *block)
+{
+	psje_dallocx(block, MALLOCX_TCACHE_NONE);
+}
+
+size_t ps_arena_size(const void *block)
+{
+	return psje_sallocx(block, 0);
+}
+
+size_t ps_arena_resize(void *block, size_t size)
+{
+	return psje_xallocx(block, size, 0, MALLOCX_TCACHE_NONE);
+}
+
+static void purge(unsigned index)
+{
+	size_t mib[3], length = 3;
+
+	if (psje_mallctlnametomib("arena.0.purge", mib, &length) != 0)
+		return;
+	mib[1] = index;
+	psje_mallctlbymib(mib, length, NULL, NULL, NULL, 0);
+}
+
+/* The rest of the current chunk goes back too; the next extent begins a new chunk. */
+static void give_rest(struct heap_state *heap)
+{
+	ps_lock(&heap->carve);
+	if (heap->end > heap->next)
+		give_pages(heap->next, (size_t)(heap->end - heap->next));
+	heap->next = heap->end = NULL;
+	heap->slab_granules = 0;
+	ps_unlock(&heap->carve);
+}
+
+size_t ps_arena_trim(void)
+{
+	const size_t before = atomic_load(&trimmed_bytes);
+
+	give_left_behind();
+	for (unsigned h = 0; h < PS_HEAPS; h++) {
+		const unsigned arenas = atomic_load(&heaps[h].arenas);
+
+		for (unsigned i = 0; i < arenas; i++)
+			purge(heaps[h].index[i]);
+		if (arenas > 0)
+			give_rest(&heaps[h]);
+	}
+	return atomic_load(&trimmed_bytes) - before;
+}
+
+void ps_arena_ask_again(void)
+{
+	for (unsigned h = 0; h < PS_HEAPS; h++)
+		if (atomic_load_explicit(&heaps[h].refused_until, memory_order_relaxed) != 0)
+			atomic_store(&heaps[h].refused_until, 0);
+}
+
+/*
+ * The child makes its arenas anew, whatever state these are in.
+ *
+ * Until the locks are free again, whatever this thread allocates (in other fork handlers) passes
+ * through.
+ */
+void ps_arena_fork_prepare(void)
+{
+	ps_thread.depth++;
+	ps_lock(&jemalloc_start.lock);
+	jemalloc_start.forking = true;
+	if (jemalloc_start.prepare != NULL)
+		jemalloc_start.prepare();
+	for (unsigned h = 0; h < PS_HEAPS; h++)
+		ps_lock(&heaps[h].carve);
+}
+
+void ps_arena_fork_parent(void)
+{
+	for (unsigned h = PS_HEAPS; h-- > 0;)
+		ps_unlock(&heaps[h].carve);
+	if (jemalloc_start.parent != NULL)
+		jemalloc_start.parent();
+	jemalloc_start.forking = false;
+	ps_unlock(&jemalloc_start.lock);
+	ps_thread.depth--;
+}
+
+/* A thread that held the lock of jemalloc's map does not exist in a child: nobody holds it. */
+static void free_emap_lock(void)
+{
+	pthread_mutex_t *lock = &psje_arena_emap_global.lock;
+	const int kind = lock->__data.__kind;
+
+	memset(lock, 0, sizeof(*lock));
+	lock->__data.__kind = kind;
+}
+
+/* Children of a raw clone() come here too; jemalloc's handler frees its locks in them as well. */
+void ps_arena_fork_child(void)
+{
+	if (jemalloc_start.forking)
+		ps_thread.depth--;
+	jemalloc_start.forking = false;
+	if (jemalloc_start.child != NULL)
+		jemalloc_start.child();
+	free_emap_lock();
+	ps_lock_reset(&jemalloc_start.lock);
+	for (unsigned h = 0; h < PS_HEAPS; h++) {
+		ps_lock_reset(&heaps[h].carve);
+		heaps[h].next = heaps[h].end = NULL;
+		heaps[h].slab_granules = 0;
+		atomic_store(&heaps[h].refused_until, 0);
+		atomic_store(&heaps[h].arenas, 0);
+	}
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef PS_BUDGET_H
+#define PS_BUDGET_H
+/*
+ * How much may be pinned: the smallest of PINSHIM_LIMIT, RLIMIT_MEMLOCK as the kernel applies it,
+ * the memory cgroup and its parents, MemAvailable less PINSHIM_RESERVE, and PINSHIM_NODE_LIMIT.
+ *
+ * Owns one lock (see lock.h for its place). Everything here may be called with the window's lock
+ * held. Reading /proc and cgroup files costs tens of microseconds, so a reading that shows room gives
+ * a credit, one eighth of the room and at most 256 MiB, that following claims use up without reading
+ * again for up to 100 ms.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "text.h"
+
+enum ps_limit {
+	PS_LIMIT_PROCESS,   /* PINSHIM_LIMIT */
+	PS_LIMIT_MEMLOCK,   /* RLIMIT_MEMLOCK; found by the kernel's refusal, never guessed */
+	PS_LIMIT_CGROUP,    /* memory.max, .high or .limit_in_bytes of a cgroup above us */
+	PS_LIMIT_AVAILABLE, /* MemAvailable less PINSHIM_RESERVE */
+	PS_LIMIT_NODE,      /* PINSHIM_NODE_LIMIT */
+	PS_LIMIT_HUGETLB,   /* the pool of huge pages is empty */
+	PS_LIMIT_WINDOW,    /* the reserved addresses are used up */
+	PS_LIMIT_KERNEL,    /* any other refusal of the kernel: error says which */
+	PS_LIMITS
+};
+
+/* Why something was refused: enough to explain it. */
+struct ps_refusal {
+	enum ps_limit limit;
+	uint64_t asked;   /* bytes wanted */
+	uint64_t allowed; /* the limit in bytes, after the reserve; 0 where it has no number */
+	uint64_t used;    /* bytes counted against it */
+	int error;        /* errno of the refusing call, or ENOMEM */
+	char where[128];  /* the cgroup's directory or the call's name, or empty */
+};
+
+/* Reads the cgroup's place once. Called by the constructor's first pin, never before. */
+void ps_budget_start(void);
+
+/*
+ * Claims bytes for a pin that is about to be made. 0; or -ENOMEM with *why filled.
+ */
+int ps_budget_claim(uint64_t bytes, struct ps_refusal *why);
+
+/*
+ * As ps_budget_claim(), where only fresh bytes of it will be taken from free memory: pages that are
+ * resident already, and those of a hugetlb pool, need no room in the cgroup or in MemAvailable.
+ */
+int ps_budget_claim_fresh(uint64_t bytes, uint64_t fresh, struct ps_refusal *why);
+
+/* Returns a claim: the pin failed, or was undone. */
+void ps_budget_release(uint64_t bytes);
+
+/* Bytes claimed now. */
+uint64_t ps_budget_claimed(void);
+
+/* In a forked child nothing is locked: claims start from zero. */
+void ps_budget_fork_child(void);
+
+/*
+ * Fills *why for a refusal by the kernel itself: call is "mlock" or another call's name, error its
+ * errno. mlock's ENOMEM, EPERM and EAGAIN become PS_LIMIT_MEMLOCK with RLIMIT_MEMLOCK and VmLck.
+ */
+void ps_budget_kernel_refused(const char *call, int error, uint64_t asked, struct ps_refusal *why);
+
+/*
+ * Counts a refusal in the table and explains the first of each limit once, at level warn: what was
+ * asked, the limit, how much is used, and the remedies. fallback says what the program got instead,
+ * for example "ordinary memory".
+ */
+void ps_budget_refuse(const struct ps_refusal *why, const char *fallback);
+
+/* The explanation as one line without the prefix, as ps_budget_refuse() says it. */
+void ps_budget_explain(const struct ps_refusal *why, const char *fallback, struct ps_text *text);
+
+/* The short name of a limit, as the report and JSON use it: "memlock", "cgroup", ... */
+const char *ps_limit_name(enum ps_limit limit);
+
+#endif

@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Chunks. The order of the steps is what keeps the table honest: a chunk is published after it is
+ * locked, and withdrawn before it is unlocked.
+ *
+ * Takes the window's lock, and under it the table's (lock.h). Budget claims and system calls that
+ * take long are made with neither.
+ */
+#include "chunk.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "config.h"
+#include "counters.h"
+#include "os.h"
+#include "populate.h"
+#include "table.h"
+
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24
+#endif
+#ifndef MAP_HUGE_2MB
+#define MAP_HUGE_2MB (21 << 26)
+#endif
+
+/*
+ * The slot of a run that could not be unpinned: it stays busy until a later try succeeds. Those with
+ * the first of the two still have a claim.
+ */
+enum { SLOT_LOST = -2, SLOT_LOST_UNCLAIMED = -3 };
+
+/* How many such runs there are. */
+static atomic_uint lost_runs;
+
+/* How often all chunks were locked again; a chunk pinned meanwhile may have missed it. */
+static atomic_uint relocks;
+
+static size_t bytes_of(uint32_t count)
+{
+	return (size_t)count << PS_GRANULE_SHIFT;
+}
+
+static uint32_t table_flags(uint8_t byte)
+{
+	uint32_t flags = PINSHIM_RANGE_LOCKED;
+
+	flags |= byte & PS_GRANULE_CUDA ? PINSHIM_RANGE_HEAP_CUDA : PINSHIM_RANGE_HEAP_MALLOC;
+	if (byte & PS_GRANULE_HUGE)
+		flags |= PINSHIM_RANGE_HUGE;
+	return flags;
+}
+
+/* Steps through the runs that make up the window below the frontier. */
+static uint32_t next_run(uint32_t first)
+{
+	return first + ps_window.run[first].count;
+}
+
+/* Drops whatever is mapped and leaves the addresses reserved, in one step. 0 or -errno. */
+static int unmap(void *address, size_t length)
+{
+	void *same;
+
+	return ps_os_mmap(address, length, PROT_NONE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0, &same);
+}
+
+/*
+ * Undoes a pin, whole or half done. The one mmap() may be refused for want of map entries
+ * (vm.max_map_count); then unlocking and dropping the pages has the same effect but for the access.
+ * Where unlocking needs map entries too, the pages at least are dropped. 0 or -errno.
+ */
+static int unpin(void *address, size_t length)
+{
+	int r;
+
+	if (unmap(address, length) == 0)
+		return 0;
+	r = ps_os_munlock(address, length);
+	if (r < 0)
+		(void)ps_os_madvise(address, length, MADV_DONTNEED_LOCKED);
+	else
+		r = ps_os_madvise(address, length, MADV_DONTNEED);
+	return r;
+}
+
+/* Explicit huge pages, which are never swapped and need no lock. 0 or -errno, *call names what. */
+static int pin_hugetlb(void *address, size_t length, const char **call)
+{
+	void *same;
+	int r = ps_os_mmap(address, length, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_HUGETLB | MAP_HUGE_2MB, -1,
+			   0, &same);
+
+	*call = "hugetlb";
+	/* Populate at once: a pool or cgroup that is empty is an error here, SIGBUS at a touch. */
+	return r < 0 ? r : ps_populate(address, length);
+}
+
+/*
+ * Large chunks are charged first (cheap, and refused at once where RLIMIT_MEMLOCK says no), then
+ * populated by several threads, then locked, which also catches what populating missed.
+ */
+static int lock_large(void *address, size_t length, const char **call)
+{
+	int r = ps_os_mlock_onfault(address, length);
+
+	*call = "mlock";
+	if (r == 0 || r == -ENOSYS) {
+		r = ps_populate(address, length);
+		*call = "populating";
+	}
+	if (r == 0 || r == -EINVAL) {
+		r = ps_os_mlock(address, length);
+		*call = "mlock";
+	}
+	return r;
+}
+
+/* Ordinary memory, in transparent huge pages where the setting wants them. As pin_hugetlb(). */
+static int pin_memory(void *address, size_t length, const char **call)
+{
+	const int advice = ps_config.hugepages == PS_HUGEPAGES_THP ? MADV_HUGEPAGE
+								   : MADV_NOHUGEPAGE;
+	int r = ps_os_mprotect(address, length, PROT_READ | PROT_WRITE);
+
+	*call = "mprotect";
+	if (r < 0)
+		return r;
+	/* Refused by kernels built without huge pages: the memory is as good, only slower. */
+	(void)ps_os_madvise(address, length, advice);
+	if (length >= PS_POPULATE_PARALLEL && ps_config.threads > 1)
+		return lock_large(address, length, call);
+	*call = "mlock";
+	return ps_os_mlock(address, length);
+}
+
+static void explain(const char *call, int error, size_t length, struct ps_refusal *why)
+{
+	ps_budget_kernel_refused(call, error, length, why);
+	if (call[0] == 'h' && (error == ENOMEM || error == EFAULT))
+		why->limit = PS_LIMIT_HUGETLB;
+}
+
+/* Pins, claims being made. 0, *huge being the bytes in huge pages; or -ENOMEM with *why. */
+static int pin(void *address, size_t length, size_t *huge, struct ps_refusal *why)
+{
+	const uint64_t began = ps_os_now();
+	const bool hugetlb = ps_config.hugepages == PS_HUGEPAGES_HUGETLB;
+	const char *call;
+	int64_t in_huge;
+	int r = hugetlb ? pin_hugetlb(address, length, &call) : pin_memory(address, length, &call);
+
+	if (r < 0) {
+		explain(call, -r, length, why);
+		return -ENOMEM;
+	}
+	in_huge = hugetlb ? (int64_t)length : ps_os_huge_bytes(address, length);
+	*huge = in_huge > 0 ? (size_t)in_huge : 0;
+	ps_count_add(&ps_table()->pins, 1);
+	ps_count_add(&ps_table()->pin_nanoseconds, ps_os_now() - began);
+	return 0;
+}
+
+static void give(uint32_t first)
+{
+	ps_lock(&ps_window.lock);
+	ps_window_give(first);
+	ps_unlock(&ps_window.lock);
+}
+
+/*
+ * Unpins a busy run and gives claim and addresses back. false where the kernel refuses: then the run
+ * stays busy, with its claim, for ps_chunk_retry().
+ */
+static bool undo(uint32_t first, bool claimed)
+{
+	const size_t length = bytes_of(ps_window.run[first].count);
+
+	if (unpin(ps_granule_address(first), length) < 0) {
+		ps_lock(&ps_window.lock);
+		ps_window.run[first].slot = claimed ? SLOT_LOST : SLOT_LOST_UNCLAIMED;
+		atomic_fetch_add(&lost_runs, 1);
+		ps_unlock(&ps_window.lock);
+		return false;
+	}
+	if (claimed)
+		ps_budget_release(length);
+	give(first);
+	return true;
+}
+
+static int take(uint32_t count, uint32_t align, uint32_t *first, struct ps_refusal *why)
+{
+	uint64_t room;
+	int r;
+
+	ps_lock(&ps_window.lock);
+	r = ps_window_take(count, align, first);
+	room = (ps_window.size >> PS_GRANULE_SHIFT) - atomic_load(&ps_window.frontier);
+	ps_unlock(&ps_window.lock);
+	if (r == 0)
+		return 0;
+	if (count < room && align < room - count)
+		/* There are addresses, but their notes could not be made accessible. */
+		ps_budget_kernel_refused("mprotect", ENOMEM, bytes_of(count), why);
+	else
+		*why = (struct ps_refusal){ .limit = PS_LIMIT_WINDOW,
+					    .asked = bytes_of(count),
+					    .allowed = ps_window.size,
+					    .error = ENOMEM };
+	return r;
+}
+
+/* Withdraws a locked chunk from table and gauges. Window's lock held or the chunk busy. */
+static void withdraw(uint32_t first)
+{
+	struct ps_run *run = &ps_window.run[first];
+
+	ps_table_remove(run->slot);
+	run->slot = -1;
+	ps_table_gauges(-(int64_t)bytes_of(run->count), -((int64_t)run->huge << 12), 0, 0, -1);
+}
+
+/* From now on this chunk is ordinary memory, and counts as such. Window's lock held. */
+static void forget_lock(uint32_t first)
+{
+	const uint32_t count = ps_window.run[first].count;
+
+	withdraw(first);
+	ps_os_munlock(ps_granule_address(first), bytes_of(count));
+	ps_budget_release(bytes_of(count));
+	ps_window_mark(first, count,
+		       (ps_window.granule[first] & PS_GRANULE_STATE) |
+			       (ps_window.granule[first] & PS_GRANULE_CUDA) | PS_GRANULE_INHERITED);
+}
+
+/* Locks a chunk again after the program unlocked everything. Window's lock held. false: it is lost. */
+static bool lock_again(uint32_t first)
+{
+	void *address = ps_granule_address(first);
+	const size_t length = bytes_of(ps_window.run[first].count);
+
+	/* Pages of a hugetlb pool never leave memory, and mlock() would ask for the limit all the same. */
+	if (ps_config.hugepages == PS_HUGEPAGES_HUGETLB || ps_os_mlock(address, length) == 0)
+		return true;
+	forget_lock(first);
+	return false;
+}
+
+static int claim(uint32_t count, struct ps_refusal *why)
+{
+	const size_t length = bytes_of(count);
+
+	/* The pages of a hugetlb pool are not free memory, so need no room in it. */
+	return ps_budget_claim_fresh(length,
+				     ps_config.hugepages == PS_HUGEPAGES_HUGETLB ? 0 : length, why);
+}
+
+/*
+ * Makes a chunk of a run that was taken and claimed: pins and publishes it. 0; or -ENOMEM with *why,
+ * and then claim and run were given back.
+ */
+static int make_chunk(uint32_t first, uint32_t count, uint8_t what, struct ps_refusal *why)
+{
+	const size_t length = bytes_of(count);
+	const unsigned seen = atomic_load(&relocks);
+	size_t huge = 0;
+	int slot;
+
+	if (pin(ps_granule_address(first), length, &huge, why) < 0) {
+		undo(first, true);
+		return -ENOMEM;
+	}
+	what |= PS_GRANULE_LOCKED | (huge == length ? PS_GRANULE_HUGE : 0);
+	slot = ps_table_add((uintptr_t)ps_granule_address(first), length, table_flags(what));
+	if (slot < 0) {
+		explain("publishing", -slot, length, why);
+		undo(first, true);
+		return -ENOMEM;
+	}
+	ps_table_gauges((int64_t)length, (int64_t)huge, 0, 0, 1);
+	ps_lock(&ps_window.lock);
+	ps_window.run[first].slot = slot;
+	ps_window.run[first].huge = (uint32_t)(huge >> 12);
+	ps_window_mark(first, count, what);
+	if (atomic_load(&relocks) != seen)
+		lock_again(first);
+	ps_unlock(&ps_window.lock);
+	return 0;
+}
+
+int ps_chunk_new(uint32_t count, uint32_t align, uint8_t what, uint32_t *first,
+		 struct ps_refusal *why)
+{
+	/* Claimed first: what is far too much then leaves no trace in the window's notes. */
+	if (claim(count, why) < 0)
+		return -ENOMEM;
+	if (take(count, align, first, why) < 0) {
+		ps_budget_release(bytes_of(count));
+		return -ENOMEM;
+	}
+	return make_chunk(*first, count, what, why);
+}
+
+int ps_chunk_extend(uint32_t first, uint32_t count)
+{
+	const uint32_t after = first + ps_window.run[first].count;
+	const uint8_t byte = ps_granule_byte(first);
+	struct ps_refusal why;
+	int r;
+
+	if (!(byte & PS_GRANULE_LOCKED))
+		return -ENOMEM;
+	ps_lock(&ps_window.lock);
+	r = ps_window_take_at(after, count);
+	ps_unlock(&ps_window.lock);
+	if (r < 0)
+		return -ENOMEM;
+	if (claim(count, &why) < 0) {
+		give(after);
+		return -ENOMEM;
+	}
+	if (make_chunk(after, count, byte & (PS_GRANULE_STATE | PS_GRANULE_CUDA), &why) < 0)
+		return -ENOMEM;
+	ps_lock(&ps_window.lock);
+	ps_chunk_merge(first, after);
+	ps_unlock(&ps_window.lock);
+	return 0;
+}
+
+uint8_t ps_chunk_busy(uint32_t first)
+{
+	const uint8_t was = ps_window.granule[first];
+
+	ps_window_mark(first, ps_window.run[first].count, PS_GRANULE_BUSY);
+	return was;
+}
+
+size_t ps_chunk_release(uint32_t first, uint8_t was)
+{
+	const size_t length = bytes_of(ps_window.run[first].count);
+	const bool locked = was & PS_GRANULE_LOCKED;
+
+	if (locked)
+		withdraw(first);
+	if (!undo(first, locked) || !locked)
+		return 0;
+	ps_count_add(&ps_table()->unpins, 1);
+	return length;
+}
+
+/* Finds a lost run and makes it an ordinary busy one. PS_NO_RUN if there is none. */
+static uint32_t take_lost(bool *claimed)
+{
+	uint32_t found = PS_NO_RUN;
+
+	ps_lock(&ps_window.lock);
+	for (uint32_t i = 0; i < atomic_load(&ps_window.frontier); i = next_run(i))
+		if (ps_window.granule[i] == PS_GRANULE_BUSY && ps_window.run[i].slot <= SLOT_LOST) {
+			found = i;
+			break;
+		}
+	if (found != PS_NO_RUN) {
+		*claimed = ps_window.run[found].slot == SLOT_LOST;
+		ps_window.run[found].slot = -1;
+		atomic_fetch_sub(&lost_runs, 1);
+	}
+	ps_unlock(&ps_window.lock);
+	return found;
+}
+
+size_t ps_chunk_retry(void)
+{
+	size_t unpinned = 0;
+	bool claimed;
+
+	while (atomic_load(&lost_runs) > 0) {
+		const uint32_t first = take_lost(&claimed);
+		size_t length;
+
+		if (first == PS_NO_RUN)
+			break;
+		length = bytes_of(ps_window.run[first].count);
+		if (!undo(first, claimed))
+			break;
+		unpinned += claimed ? length : 0;
+	}
+	return unpinned;
+}
+
+int ps_chunk_split(uint32_t first, uint32_t at)
+{
+	struct ps_run *run = &ps_window.run[first];
+	struct ps_run *tail = &ps_window.run[at];
+	const uint32_t count = run->count, left = at - first;
+	const uint8_t byte = ps_window.granule[first];
+	const uint32_t huge = run->huge;
+	int slot = -1;
+
+	if (byte & PS_GRANULE_LOCKED) {
+		slot = ps_table_add((uintptr_t)ps_granule_address(at), bytes_of(count - left),
+				    table_flags(byte));
+		if (slot < 0)
+			return -ENOMEM;
+		ps_table_set(run->slot, (uintptr_t)ps_granule_address(first), bytes_of(left),
+			     table_flags(byte));
+		ps_table_gauges(0, 0, 0, 0, 1);
+	}
+	ps_window_record(first, left);
+	ps_window_record(at, count - left);
+	/* Where only part is huge nobody knows which part: shared out in proportion. */
+	run->huge = (uint32_t)((uint64_t)huge * left / count);
+	tail->huge = huge - run->huge;
+	tail->slot = slot;
+	tail->kept = 0;
+	return 0;
+}
+
+int ps_chunk_isolate(uint32_t granule)
+{
+	const uint32_t first = ps_window.run[granule].first;
+	int r = 0;
+
+	if (granule > first)
+		r = ps_chunk_split(first, granule);
+	if (r == 0 && ps_window.run[granule].count > 1)
+		r = ps_chunk_split(granule, granule + 1);
+	return r;
+}
+
+/* The byte of two chunks joined: huge, or locked, only if both are. */
+static uint8_t joined_byte(uint32_t first, uint32_t second)
+{
+	const uint8_t both = PS_GRANULE_HUGE | PS_GRANULE_LOCKED;
+	const uint8_t a = ps_window.granule[first], b = ps_window.granule[second];
+
+	return (uint8_t)(((a | b) & ~both) | (a & b & both));
+}
+
+void ps_chunk_merge(uint32_t first, uint32_t second)
+{
+	struct ps_run *run = &ps_window.run[first];
+	struct ps_run *tail = &ps_window.run[second];
+	uint8_t byte;
+
+	if (((ps_window.granule[first] ^ ps_window.granule[second]) & PS_GRANULE_LOCKED) != 0)
+		forget_lock(ps_window.granule[first] & PS_GRANULE_LOCKED ? first : second);
+	byte = joined_byte(first, second);
+	if (byte & PS_GRANULE_LOCKED) {
+		/* Withdraw before widening: no moment may claim a byte that is not there. */
+		ps_table_remove(tail->slot);
+		tail->slot = -1;
+		ps_table_set(run->slot, (uintptr_t)ps_granule_address(first),
+			     bytes_of(run->count + tail->count), table_flags(byte));
+		ps_table_gauges(0, 0, 0, 0, -1);
+	}
+	run->huge += tail->huge;
+	ps_window_record(first, run->count + tail->count);
+	ps_window_mark(first, run->count, byte);
+}
+
+static void mark_replaced(uint32_t first)
+{
+	const uint8_t state = ps_window.granule[first] & PS_GRANULE_STATE;
+
+	if (ps_window.granule[first] & PS_GRANULE_LOCKED)
+		forget_lock(first);
+	if (state == PS_GRANULE_SLAB || state == PS_GRANULE_LARGE)
+		ps_window_mark(first, ps_window.run[first].count,
+			       ps_window.granule[first] | PS_GRANULE_REPLACED);
+}
+
+void ps_chunk_replaced(const void *address, size_t length)
+{
+	const uint32_t from = ps_granule_of(address);
+	const uint32_t to = ps_granule_of((const char *)address + length - 1);
+
+	ps_lock(&ps_window.lock);
+	for (uint32_t i = 0; i < atomic_load(&ps_window.frontier); i = next_run(i))
+		if (next_run(i) > from && i <= to)
+			mark_replaced(i);
+	ps_unlock(&ps_window.lock);
+}
+
+unsigned ps_chunk_relock(void)
+{
+	unsigned lost = 0;
+
+	ps_lock(&ps_window.lock);
+	atomic_fetch_add(&relocks, 1);
+	for (uint32_t i = 0; i < atomic_load(&ps_window.frontier); i = next_run(i))
+		if (ps_window.granule[i] & PS_GRANULE_LOCKED && !lock_again(i))
+			lost++;
+	ps_unlock(&ps_window.lock);
+	return lost;
+}
+
+/* Chunks that somebody was pinning or unpinning at the fork belong to nobody in the child. */
+static void give_busy(void)
+{
+	uint32_t i = 0;
+
+	while (i < atomic_load(&ps_window.frontier)) {
+		const uint32_t next = next_run(i);
+
+		if (ps_window.granule[i] == PS_GRANULE_BUSY &&
+		    unpin(ps_granule_address(i), bytes_of(next - i)) == 0)
+			ps_window_give(i);
+		i = next;
+	}
+}
+
+void ps_chunk_fork_child(void)
+{
+	const uint32_t frontier = (uint32_t)atomic_load(&ps_window.frontier);
+
+	for (uint32_t i = 0; i < frontier; i = next_run(i)) {
+		const uint8_t byte = ps_window.granule[i];
+
+		ps_window.run[i].slot = -1;
+		if (byte & PS_GRANULE_LOCKED)
+			ps_window_mark(i, ps_window.run[i].count,
+				       (byte & (PS_GRANULE_STATE | PS_GRANULE_CUDA)) |
+					       PS_GRANULE_INHERITED);
+	}
+	atomic_store(&lost_runs, 0);
+	give_busy();
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef PS_COUNTERS_H
+#define PS_COUNTERS_H
+/*
+ * Counting, from the allocation paths.
+ *
+ * A thread counts in one of PINSHIM_STRIPES stripes of the table; two threads share a stripe only
+ * when there are more threads than stripes, so a counter's cache line stays with its core and the
+ * adds, though atomic, do not contend. The stripes lie in the table's own pages, so a live reader
+ * and whoever looks after a SIGKILL see exact numbers; no seqlock is involved.
+ */
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "table.h"
+
+/* All thread-local state of the library: two words, because static TLS is scarce (jemalloc#2472). */
+struct ps_thread {
+	uint16_t depth;     /* >0: inside pinshim, so the program's allocator calls pass through */
+	uint16_t stripe;    /* 1 + index, 0 not yet chosen */
+	uint16_t arena;     /* 1 + index, 0 not yet chosen */
+	uint16_t looked;    /* requests whose live peak was looked at, up to a bound */
+	uint64_t unsampled; /* bytes served since the live peak was last looked at */
+};
+
+extern _Thread_local struct ps_thread ps_thread __attribute__((tls_model("initial-exec")));
+
+/* Chooses a stripe for this thread: the next in turn. Returns 1 + index. */
+uint16_t ps_counters_choose(void);
+
+static inline unsigned ps_stripe_index(void)
+{
+	uint16_t stripe = ps_thread.stripe;
+
+	if (__builtin_expect(stripe == 0, 0))
+		stripe = ps_counters_choose();
+	return stripe - 1u;
+}
+
+static inline struct pinshim_stripe *ps_stripe(void)
+{
+	return &ps_table()->stripe[ps_stripe_index()];
+}
+
+static inline void ps_count_add(uint64_t *counter, uint64_t amount)
+{
+	__atomic_fetch_add(counter, amount, __ATOMIC_RELAXED);
+}
+
+static inline void ps_count_sub(uint64_t *counter, uint64_t amount)
+{
+	__atomic_fetch_sub(counter, amount, __ATOMIC_RELAXED);
+}
+
+static inline uint64_t ps_count_get(const uint64_t *counter)
+{
+	return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
+
+/* Notes a way in (PINSHIM_REACHED_*): a load, but for the first time. */
+static inline void ps_count_reached(uint64_t way)
+{
+	uint64_t *reached = &ps_table()->hooks_reached;
+
+	if (__builtin_expect(!(ps_count_get(reached) & way), 0))
+		__atomic_fetch_or(reached, way, __ATOMIC_RELAXED);
+}
+
+/* Raises *peak to value if it is lower. */
+void ps_count_peak(uint64_t *peak, uint64_t value);
+
+/* A request was served: requested bytes asked for, bytes handed out. Samples the live peak. */
+void ps_count_served(enum pinshim_entry_point entry, size_t requested, size_t bytes);
+/* A served block of this entry point was freed. */
+void ps_count_freed(enum pinshim_entry_point entry, size_t bytes);
+/* A request went to the next allocator, or was answered with an error. */
+void ps_count_fallback(enum pinshim_entry_point entry);
+void ps_count_failed(enum pinshim_entry_point entry);
+
+/* A served block changed its size in place. */
+void ps_count_resized(enum pinshim_entry_point entry, size_t requested, size_t from, size_t to);
+
+/* Sums an entry point over the stripes of any table, this process's or one that was read. */
+void ps_count_sum(const struct pinshim_table *table, enum pinshim_entry_point entry,
+		  struct pinshim_entry *sum);
+
+/* Bytes of freed large blocks kept for reuse, summed over the stripes of any table. */
+uint64_t ps_count_retained(const struct pinshim_table *table);
+
+/* Names as the report and JSON use them: "malloc", "cudaHostAlloc", ... */
+const char *ps_entry_name(enum pinshim_entry_point entry);
+
+#endif

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The heap: which path a block takes, and what is known of each block.
+ *
+ * Beside the window lies a byte for each 512 bytes of it, the least alignment of a block: 0, or 1 +
+ * the entry point of the live block that begins there. Allocating sets it, freeing exchanges it for
+ * 0; whoever gets 0 back holds a pointer that is no live block's start. Blocks of 32 KiB and more
+ * have their bytes in different cache lines, so threads do not meet there.
+ *
+ * A block's byte is cleared before the block goes back to jemalloc or to the list of kept blocks,
+ * and set after it came from there, so the byte always belongs to whoever holds the block.
+ */
+#include "heap.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "arena.h"
+#include "chunk.h"
+#include "counters.h"
+#include "foreign.h"
+#include "large.h"
+#include "log.h"
+#include "os.h"
+#include "table.h"
+
+/* From here on blocks come straight from the window. */
+#define PS_LARGE ((size_t)16 << 20)
+
+#define PAGE_ALIGN ((size_t)4096)
+#define SMALL_ALIGN ((size_t)1 << PS_QUANTUM_SHIFT)
+
+static uint8_t *origin_of(const void *pointer)
+{
+	return &ps_window.origin[((uintptr_t)pointer - ps_window.base) >> PS_QUANTUM_SHIFT];
+}
+
+static bool is_large(const void *pointer)
+{
+	return (ps_granule_byte(ps_granule_of(pointer)) & PS_GRANULE_STATE) == PS_GRANULE_LARGE;
+}
+
+static uint32_t granules(size_t size)
+{
+	return (uint32_t)((size + PS_GRANULE - 1) >> PS_GRANULE_SHIFT);
+}
+
+/* Bytes locked and not in live blocks: more than this a trim cannot give. */
+static uint64_t reclaimable(void)
+{
+	const uint64_t locked = ps_count_get(&ps_table()->locked_bytes);
+	uint64_t live = 0;
+
+	for (unsigned i = 0; i < PINSHIM_ENTRIES; i++) {
+		struct pinshim_entry sum;
+
+		if (i == PINSHIM_ENTRY_PINSHIM_PIN)
+			continue;
+		ps_count_sum(ps_table(), (enum pinshim_entry_point)i, &sum);
+		live += sum.served_bytes - sum.freed_bytes;
+	}
+	return locked > live ? locked - live : 0;
+}
+
+bool ps_heap_make_room(const struct ps_refusal *why)
+{
+	const uint64_t free_bytes = reclaimable();
+	uint64_t used = why->used, missing = 1;
+
+	/* Of the window, used is what a trim leaves: freed blocks, kept, have addresses too. */
+	if (why->limit == PS_LIMIT_WINDOW)
+		used = ps_count_get(&ps_table()->locked_bytes) - free_bytes;
+	if (why->allowed > 0 && used + why->asked > why->allowed)
+		missing = used + why->asked - why->allowed;
+	if (why->limit == PS_LIMIT_WINDOW && missing > 1)
+		return false;
+	/* Else the trim would cost everything that is kept for reuse and help nobody. */
+	return missing <= free_bytes && ps_heap_trim(0) > 0;
+}
+
+static void *large(bool cuda, size_t size, size_t align, bool zero, struct ps_refusal *why)
+{
+	const uint32_t in_granules = align > PS_GRANULE ? (uint32_t)(align >> PS_GRANULE_SHIFT) : 1;
+	bool zeroed;
+	void *block = ps_large_alloc(granules(size), in_granules, cuda, &zeroed, why);
+
+	if (block == NULL && ps_heap_make_room(why))
+		block = ps_large_alloc(granules(size), in_granules, cuda, &zeroed, why);
+	if (block != NULL && zero && !zeroed)
+		memset(block, 0, size);
+	return block;
+}
+
+/* Can the window hold it at all? Then sums of size and alignment do not overflow either. */
+static bool too_big(size_t size, size_t align, struct ps_refusal *why)
+{
+	if (size <= ps_window.size && align <= ps_window.size)
+		return false;
+	*why = (struct ps_refusal){
+		.limit = PS_LIMIT_WINDOW, .asked = size, .allowed = ps_window.size, .error = ENOMEM
+	};
+	return true;
+}
+
+void *ps_heap_alloc(enum ps_heap heap, enum pinshim_entry_point entry, size_t size, size_t align,
+		    bool zero, struct ps_refusal *why)
+{
+	const size_t least = size >= PAGE_ALIGN ? PAGE_ALIGN : SMALL_ALIGN;
+	const size_t wanted = size > 0 ? size : 1;
+	void *block;
+
+	if (align < least)
+		align = least;
+	if (too_big(wanted, align, why))
+		return NULL;
+	ps_thread.depth++;
+	if (wanted >= PS_LARGE || align > PS_GRANULE)
+		block = large(heap == PS_HEAP_CUDA, wanted, align, zero, why);
+	else
+		block = ps_arena_alloc(heap, wanted, align, zero, why);
+	if (block != NULL) {
+		const size_t bytes = is_large(block) ? ps_large_size(ps_granule_of(block))
+						     : ps_arena_size(block);
+
+		__atomic_store_n(origin_of(block), (uint8_t)(1 + entry), __ATOMIC_RELEASE);
+		ps_count_served(entry, size, bytes);
+	}
+	ps_thread.depth--;
+	return block;
+}
+
+/* Is it where a live block could begin, and are its notes accessible? */
+static bool could_begin(const void *pointer)
+{
+	const uint8_t state = ps_granule_byte(ps_granule_of(pointer)) & PS_GRANULE_STATE;
+
+	return ((uintptr_t)pointer & (SMALL_ALIGN - 1)) == 0 &&
+	       (state == PS_GRANULE_SLAB || state == PS_GRANULE_LARGE);
+}
+
+enum pinshim_entry_point ps_heap_entry(const void *pointer)
+{
+	uint8_t byte;
+
+	if (!ps_in_window(pointer) || !could_begin(pointer))
+		return PINSHIM_ENTRIES;
+	byte = __atomic_load_n(origin_of(pointer), __ATOMIC_ACQUIRE);
+	return byte == 0 ? PINSHIM_ENTRIES : (enum pinshim_entry_point)(byte - 1);
+}
+
+static size_t block_size(void *pointer)
+{
+	return is_large(pointer) ? ps_large_size(ps_granule_of(pointer)) : ps_arena_size(pointer);
+}
+
+/* The live block that an address lies in; NULL if none. For messages: walks back through notes. */
+static void *enclosing_block(const void *pointer)
+{
+	uintptr_t at = (uintptr_t)pointer & ~(SMALL_ALIGN - 1);
+	const uint32_t granule = ps_granule_of(pointer);
+	uintptr_t begin;
+
+	if (ps_granule_byte(granule) == PS_GRANULE_FREE)
+		return NULL;
+	begin = (uintptr_t)ps_granule_address(ps_window.run[granule].first);
+	for (; at >= begin; at -= SMALL_ALIGN)
+		if (ps_heap_entry((void *)at) != PINSHIM_ENTRIES)
+			return at + block_size((void *)at) > (uintptr_t)pointer ? (void *)at : NULL;
+	return NULL;
+}
+
+_Noreturn static void not_a_block(const void *pointer, const char *call)
+{
+	const void *block = enclosing_block(pointer);
+
+	if (block != NULL)
+		ps_log_abort(
+			"%s: invalid pointer %p: it points %zu bytes into the block at %p: pass "
+			"the address that the allocation returned",
+			call, pointer, (size_t)((const char *)pointer - (const char *)block),
+			block);
+	ps_log_abort("%s: invalid pointer %p: no block begins there: it was freed before (double "
+		     "free), or never allocated",
+		     call, pointer);
+}
+
+/*
+ * The program may have left in the block what it mapped over it, a file or nothing at all: the next
+ * one who gets the block must find memory. Should that fail nothing can be done.
+ */
+static void refill(void *pointer, size_t bytes)
+{
+	const uintptr_t base = ((uintptr_t)pointer + 4095) & ~(uintptr_t)4095;
+	const uintptr_t end = ((uintptr_t)pointer + bytes) & ~(uintptr_t)4095;
+	void *memory;
+
+	if (base < end)
+		(void)ps_os_mmap((void *)base, end - base, PROT_READ | PROT_WRITE,
+				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0, &memory);
+}
+
+void ps_heap_free(void *pointer, const char *call)
+{
+	uint8_t byte = 0;
+	size_t bytes;
+
+	if (could_begin(pointer))
+		byte = __atomic_exchange_n(origin_of(pointer), 0, __ATOMIC_ACQ_REL);
+	if (byte == 0)
+		not_a_block(pointer, call);
+	ps_thread.depth++;
+	if (is_large(pointer)) {
+		bytes = ps_large_size(ps_granule_of(pointer));
+		ps_large_free(ps_granule_of(pointer));
+		ps_arena_ask_again();
+	} else {
+		bytes = ps_arena_size(pointer);
+		if (ps_granule_byte(ps_granule_of(pointer)) & PS_GRANULE_REPLACED)
+			refill(pointer, bytes);
+		ps_arena_free(pointer);
+	}
+	ps_count_freed((enum pinshim_entry_point)(byte - 1), bytes);
+	ps_thread.depth--;
+}
+
+size_t ps_heap_usable(void *pointer, const char *call)
+{
+	if (ps_heap_entry(pointer) == PINSHIM_ENTRIES)
+		not_a_block(pointer, call);
+	return block_size(pointer);
+}
+
+static size_t resize_large(void *pointer, size_t size)
+{
+	const uint32_t first = ps_granule_of(pointer);
+	const size_t has = ps_large_size(first);
+
+	if (size > has)
+		ps_large_grow(first, granules(size));
+	else if (size >= PS_LARGE && granules(size) < has >> PS_GRANULE_SHIFT)
+		ps_large_shrink(first, granules(size));
+	return ps_large_size(first);
+}
+
+bool ps_heap_resize(void *pointer, size_t size, const char *call)
+{
+	const size_t from = ps_heap_usable(pointer, call);
+	const enum pinshim_entry_point entry = ps_heap_entry(pointer);
+	size_t to;
+
+	if (size == 0 || size > ps_window.size)
+		return false;
+	ps_thread.depth++;
+	if (is_large(pointer))
+		to = resize_large(pointer, size);
+	else
+		to = size < PS_LARGE ? ps_arena_resize(pointer, size) : from;
+	if (to != from)
+		ps_count_resized(entry, size, from, to);
+	ps_thread.depth--;
+	return to >= size && to / 2 <= (size > SMALL_ALIGN ? size : SMALL_ALIGN);
+}
+
+bool ps_heap_is_pinned(const void *pointer, size_t length)
+{
+	const uintptr_t offset = (uintptr_t)pointer - ps_window.base;
+
+	if (length == 0)
+		length = 1;
+	if (offset >= ps_window.size || length > ps_window.size - offset)
+		return false;
+	for (uint32_t i = (uint32_t)(offset >> PS_GRANULE_SHIFT);
+	     i <= (offset + length - 1) >> PS_GRANULE_SHIFT; i++)
+		if (!(ps_granule_byte(i) & PS_GRANULE_LOCKED))
+			return false;
+	return true;
+}
+
+size_t ps_heap_trim(size_t keep)
+{
+	size_t unpinned;
+
+	ps_thread.depth++;
+	unpinned = ps_large_trim(keep) + ps_arena_trim() + ps_chunk_retry();
+	if (unpinned > 0)
+		ps_arena_ask_again();
+	ps_thread.depth--;
+	return unpinned;
+}
+
+void ps_heap_relock(void)
+{
+	/* What is free in chunks that lost their lock must not be handed out as pinned. */
+	if (ps_chunk_relock() > 0)
+		ps_heap_trim(0);
+}
+
+void ps_heap_replaced(const void *address, size_t length)
+{
+	ps_chunk_replaced(address, length);
+}
+
+void ps_heap_fork_prepare(void)
+{
+	ps_arena_fork_prepare();
+	ps_lock(&ps_window.lock);
+}
+
+void ps_heap_fork_parent(void)
+{
+	ps_unlock(&ps_window.lock);
+	ps_arena_fork_parent();
+}
+
+void ps_heap_fork_child(void)
+{
+	ps_lock_reset(&ps_window.lock);
+	ps_arena_fork_child();
+	ps_chunk_fork_child();
+	ps_large_fork_child();
+}
+
+void ps_fork_child(void)
+{
+	/* A child that noticed by itself, before this handler of fork ran, is done. */
+	if (ps_process->table != NULL && ps_process->pid == ps_os_getpid())
+		return;
+	ps_thread.depth++;
+	ps_table_fork_child();
+	ps_budget_fork_child();
+	ps_foreign_fork_child();
+	ps_heap_fork_child();
+	ps_thread.depth--;
+}

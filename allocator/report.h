@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef PS_REPORT_H
+#define PS_REPORT_H
+/*
+ * The exit report, from a table: text for a person or one JSON object ("schema": 1).
+ */
+#include "pinshim_table.h"
+#include "text.h"
+
+/* Appends the report as text, each line beginning "pinshim[pid]: ". */
+void ps_report_text(const struct pinshim_table *table, struct ps_text *text);
+
+/* Appends the report as one JSON object and a newline. */
+void ps_report_json(const struct pinshim_table *table, struct ps_text *text);
+
+/*
+ * Writes this process's report where the setting says: "stderr" text, "off" nothing, else JSON to
+ * the file the pattern names, written to a temporary name beside it and renamed. With "stderr" only
+ * if the process ever pinned something. What is no regular file (/dev/null, a pipe) is written into and
+ * not replaced. 0; -errno, said once; -EBADF where stderr may not be written. Takes no lock.
+ */
+int ps_report_write(const char *stats);
+
+#endif

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Counting: exact from any number of threads, and the peak where it matters.
+ */
+#include <check.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "budget.h"
+#include "counters.h"
+#include "log.h"
+#include "names.h"
+#include "scratch.h"
+#include "table.h"
+
+static void setup(void)
+{
+	ps_log_level = PS_LOG_ERROR;
+	scratch_enter();
+	ck_assert_int_eq(ps_table_start(), 0);
+}
+
+static struct pinshim_entry sum_of(enum pinshim_entry_point entry)
+{
+	struct pinshim_entry sum;
+
+	ps_count_sum(ps_table(), entry, &sum);
+	return sum;
+}
+
+static uint64_t peak_of(enum pinshim_entry_point entry)
+{
+	return ps_table()->live_peak_bytes[entry];
+}
+
+START_TEST(each_kind_counts_where_it_should)
+{
+	struct pinshim_entry sum;
+
+	ps_count_served(PINSHIM_ENTRY_ALIGNED, 100, 512);
+	ps_count_served(PINSHIM_ENTRY_ALIGNED, 1000, 1024);
+	ps_count_freed(PINSHIM_ENTRY_ALIGNED, 512);
+	ps_count_fallback(PINSHIM_ENTRY_ALIGNED);
+	ps_count_failed(PINSHIM_ENTRY_ALIGNED);
+	sum = sum_of(PINSHIM_ENTRY_ALIGNED);
+	ck_assert_uint_eq(sum.calls, 4);
+	ck_assert_uint_eq(sum.served, 2);
+	ck_assert_uint_eq(sum.fallback, 1);
+	ck_assert_uint_eq(sum.failed, 1);
+	ck_assert_uint_eq(sum.requested_bytes, 1100);
+	ck_assert_uint_eq(sum.served_bytes, 1536);
+	ck_assert_uint_eq(sum.freed, 1);
+	ck_assert_uint_eq(sum.freed_bytes, 512);
+	sum = sum_of(PINSHIM_ENTRY_MALLOC);
+	ck_assert_uint_eq(sum.calls, 0);
+}
+END_TEST
+
+START_TEST(resizing_changes_bytes_and_no_blocks)
+{
+	struct pinshim_entry sum;
+
+	ps_count_served(PINSHIM_ENTRY_MALLOC, 4000, 4096);
+	ps_count_resized(PINSHIM_ENTRY_MALLOC, 8000, 4096, 8192);
+	ck_assert_uint_eq(peak_of(PINSHIM_ENTRY_MALLOC), 8192);
+	ps_count_resized(PINSHIM_ENTRY_MALLOC, 100, 8192, 4096);
+	sum = sum_of(PINSHIM_ENTRY_MALLOC);
+	ck_assert_uint_eq(sum.calls, 1);
+	ck_assert_uint_eq(sum.served - sum.freed, 1);
+	ck_assert_uint_eq(sum.served_bytes - sum.freed_bytes, 4096);
+	ck_assert_uint_ge(sum.served_bytes, sum.requested_bytes);
+	ck_assert_uint_eq(peak_of(PINSHIM_ENTRY_MALLOC), 8192);
+}
+END_TEST
+
+START_TEST(the_peak_of_a_small_program_is_exact)
+{
+	for (int i = 0; i < 20; i++)
+		ps_count_served(PINSHIM_ENTRY_MALLOC, 65536, 65536);
+	for (int i = 0; i < 20; i++)
+		ps_count_freed(PINSHIM_ENTRY_MALLOC, 65536);
+	ps_count_served(PINSHIM_ENTRY_MALLOC, 65536, 65536);
+	ck_assert_uint_eq(peak_of(PINSHIM_ENTRY_MALLOC), 20 * 65536);
+}
+END_TEST
+
+START_TEST(the_peak_of_a_large_one_is_near)
+{
+	const uint64_t block = 65536, blocks = 100000;
+
+	for (uint64_t i = 0; i < blocks; i++)
+		ps_count_served(PINSHIM_ENTRY_MALLOC, block, block);
+	ck_assert_uint_le(peak_of(PINSHIM_ENTRY_MALLOC), block * blocks);
+	ck_assert_uint_ge(peak_of(PINSHIM_ENTRY_MALLOC), block * blocks / 64 * 63);
+}
+END_TEST
+
+#define THREADS 24 /* more than there are stripes */
+#define TIMES 20000
+
+static void *count(void *unused)
+{
+	(void)unused;
+	for (int i = 0; i < TIMES; i++) {
+		ps_count_served(PINSHIM_ENTRY_MALLOC, 10, 16);
+		ps_count_served(PINSHIM_ENTRY_CU_MEM_HOST_REGISTER, 1, 1);
+		ps_count_freed(PINSHIM_ENTRY_MALLOC, 16);
+		if (i == TIMES / 2)
+			ps_table_publish(); /* each of them; one makes the file */
+	}
+	return NULL;
+}
+
+START_TEST(threads_add_up_exactly)
+{
+	pthread_t thread[THREADS];
+	struct pinshim_entry sum;
+	unsigned used = 0;
+
+	for (int i = 0; i < THREADS; i++)
+		ck_assert_int_eq(pthread_create(&thread[i], NULL, count, NULL), 0);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(thread[i], NULL);
+	sum = sum_of(PINSHIM_ENTRY_MALLOC);
+	ck_assert_uint_eq(sum.calls, THREADS * TIMES);
+	ck_assert_uint_eq(sum.served, THREADS * TIMES);
+	ck_assert_uint_eq(sum.freed, THREADS * TIMES);
+	ck_assert_uint_eq(sum.requested_bytes, 10 * THREADS * TIMES);
+	ck_assert_uint_eq(sum.served_bytes, 16 * THREADS * TIMES);
+	ck_assert_uint_eq(sum.freed_bytes, 16 * THREADS * TIMES);
+	ck_assert_uint_eq(sum_of(PINSHIM_ENTRY_CU_MEM_HOST_REGISTER).served, THREADS * TIMES);
+	/* Two that run at once count in different lines. */
+	for (int i = 0; i < PINSHIM_STRIPES; i++)
+		used += ps_table()->stripe[i].entry[PINSHIM_ENTRY_MALLOC].calls > 0;
+	ck_assert_uint_eq(used, PINSHIM_STRIPES);
+	ps_table_close();
+}
+END_TEST
+
+START_TEST(a_peak_only_rises)
+{
+	uint64_t peak = 5;
+
+	ps_count_peak(&peak, 4);
+	ck_assert_uint_eq(peak, 5);
+	ps_count_peak(&peak, 6);
+	ck_assert_uint_eq(peak, 6);
+}
+END_TEST
+
+START_TEST(everything_has_a_name_of_its_own)
+{
+	for (unsigned i = 0; i < PINSHIM_ENTRIES; i++) {
+		ck_assert_ptr_nonnull(ps_entry_name(i));
+		for (unsigned j = 0; j < i; j++)
+			ck_assert_str_ne(ps_entry_name(i), ps_entry_name(j));
+	}
+	ck_assert_ptr_null(ps_entry_name(PINSHIM_ENTRIES));
+	for (unsigned i = 0; i < PS_LIMITS; i++)
+		ck_assert_str_eq(pinshim_limit_name(i), ps_limit_name(i));
+	ck_assert_ptr_null(pinshim_limit_name(PS_LIMITS));
+	ck_assert_ptr_nonnull(ps_hook_name(4));
+	ck_assert_ptr_null(ps_hook_name(5));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("counters");
+	TCase *tcase = tcase_create("counters");
+	SRunner *runner = srunner_create(suite);
+	int failed;
+
+	tcase_add_unchecked_fixture(tcase, scratch_begin, scratch_end);
+	tcase_add_checked_fixture(tcase, setup, NULL);
+	tcase_set_timeout(tcase, 60);
+	suite_add_tcase(suite, tcase);
+	tcase_add_test(tcase, each_kind_counts_where_it_should);
+	tcase_add_test(tcase, resizing_changes_bytes_and_no_blocks);
+	tcase_add_test(tcase, the_peak_of_a_small_program_is_exact);
+	tcase_add_test(tcase, the_peak_of_a_large_one_is_near);
+	tcase_add_test(tcase, threads_add_up_exactly);
+	tcase_add_test(tcase, a_peak_only_rises);
+	tcase_add_test(tcase, everything_has_a_name_of_its_own);
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed != 0;
+}
