@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The ends of a process: fork, exec, and every way to exit.
+ *
+ * Nothing is torn down at exit: destructors that run after ours still free, and threads still
+ * allocate. The report is written once and the table's file removed; the heap goes on working.
+ *
+ * A child of vfork(), or of clone() with CLONE_VM, runs in our memory under another process id: its
+ * _exit() or exec must not report, nor touch the table (ps_table_is_ours()).
+ */
+#include "process.h"
+
+#include <alloca.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "counters.h"
+#include "foreign.h"
+#include "heap.h"
+#include "next.h"
+#include "os.h"
+#include "report.h"
+#include "syscall.h"
+#include "table.h"
+#include "text.h"
+#include "window.h"
+
+#define PUBLIC __attribute__((visibility("default")))
+
+/* NOT_YET, DONE, or the id of the thread that reports. */
+static atomic_int reported;
+enum { NOT_YET = 0, DONE = -1 };
+
+/* Has another thread the report in hand, then it must be whole before this one ends the process. */
+static void wait_for_report(int reporter)
+{
+	while (reporter > 0 && reporter != ps_os_gettid()) {
+		ps_syscall4(SYS_futex, &reported, FUTEX_WAIT_PRIVATE, reporter, NULL);
+		reporter = atomic_load(&reported);
+	}
+}
+
+/* Writes the report and withdraws the table, once. Preserves errno. */
+static void report(void)
+{
+	const int saved = errno;
+	int reporter = NOT_YET;
+
+	if (ps_window.size == 0 || !ps_table_is_ours())
+		return;
+	if (atomic_compare_exchange_strong(&reported, &reporter, ps_os_gettid())) {
+		ps_report_write(ps_config.stats);
+		ps_table_close();
+		atomic_store(&reported, DONE);
+		ps_syscall3(SYS_futex, &reported, FUTEX_WAKE_PRIVATE, INT_MAX);
+	} else {
+		wait_for_report(reporter);
+	}
+	errno = saved;
+}
+
+static __attribute__((destructor)) void report_at_exit(void)
+{
+	report();
+}
+
+/*
+ * Two threads that exit at once share out the handlers between them (glibc before 2.41), and who is
+ * done first ends the process: so the second reports before it joins in.
+ */
+PUBLIC void exit(int status)
+{
+	static atomic_flag begun = ATOMIC_FLAG_INIT;
+
+	if (atomic_flag_test_and_set(&begun))
+		report();
+	ps_next.exit(status);
+	__builtin_unreachable();
+}
+
+PUBLIC void _exit(int status)
+{
+	report();
+	ps_next._exit(status);
+	__builtin_unreachable();
+}
+
+PUBLIC void _Exit(int status)
+{
+	_exit(status);
+}
+
+PUBLIC void quick_exit(int status)
+{
+	report();
+	ps_next.quick_exit(status);
+	__builtin_unreachable();
+}
+
+/* Is there a program of this name in a directory of PATH, as execvp() looks for it? */
+static bool in_path(const char *name)
+{
+	const char *path = getenv("PATH");
+	char file[PATH_MAX];
+
+	if (path == NULL)
+		path = "/bin:/usr/bin";
+	for (size_t length; *path != '\0'; path += length + (path[length] == ':')) {
+		struct ps_text text = PS_TEXT_INIT(file);
+
+		length = strcspn(path, ":");
+		ps_text_add(&text, "%.*s%s%s", (int)length, path, length > 0 ? "/" : "", name);
+		if (!text.cut && access(file, X_OK) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Around an exec: the program is about to be replaced, so it reports now. Programs try one directory
+ * after the other; for what cannot be executed there is no report. true if there was one.
+ */
+static bool before_exec(bool possible)
+{
+	if (!possible || ps_window.size == 0 || !ps_table_is_ours())
+		return false;
+	report();
+	return true;
+}
+
+/* It failed: the process lives on, publishes its table again, and will report when it ends. */
+static int after_exec(bool reported_for_it, int result)
+{
+	const int saved = errno;
+
+	if (reported_for_it) {
+		ps_table_reopen();
+		atomic_store(&reported, NOT_YET);
+	}
+	errno = saved;
+	return result;
+}
+
+PUBLIC int execve(const char *path, char *const argv[], char *const envp[])
+{
+	const bool did = before_exec(access(path, X_OK) == 0);
+
+	return after_exec(did, ps_next.execve(path, argv, envp));
+}
+
+PUBLIC int execv(const char *path, char *const argv[])
+{
+	return execve(path, argv, environ);
+}
+
+PUBLIC int execvpe(const char *file, char *const argv[], char *const envp[])
+{
+	const bool is_path = strchr(file, '/') != NULL;
+	const bool did = before_exec(is_path ? access(file, X_OK) == 0 : in_path(file));
+
+	return after_exec(did, ps_next.execvpe(file, argv, envp));
+}
+
+PUBLIC int execvp(const char *file, char *const argv[])
+{
+	return execvpe(file, argv, environ);
+}
+
+PUBLIC int fexecve(int fd, char *const argv[], char *const envp[])
+{
+	const bool did = before_exec(fcntl(fd, F_GETFD) >= 0);
+
+	return after_exec(did, ps_next.fexecve(fd, argv, envp));
+}
+
+PUBLIC int execveat(int fd, const char *path, char *const argv[], char *const envp[], int flags)
+{
+	const bool did = before_exec(faccessat(fd, path, X_OK, flags & AT_SYMLINK_NOFOLLOW) == 0 ||
+				     (flags & AT_EMPTY_PATH && *path == '\0'));
+
+	return after_exec(did, ps_next.execveat(fd, path, argv, envp, flags));
+}
+
+/* The arguments of an execl call, the first and the NULL among them, counted. */
+static size_t count_arguments(va_list arguments)
+{
+	size_t count = 1;
+
+	while (va_arg(arguments, char *) != NULL)
+		count++;
+	return count + 1;
+}
+
+static void copy_arguments(char **argv, const char *first, size_t count, va_list arguments)
+{
+	argv[0] = (char *)first;
+	for (size_t i = 1; i < count; i++)
+		argv[i] = va_arg(arguments, char *);
+}
+
+/* argv of a call whose last named parameter is `first`, on the caller's stack as execl needs it. */
+#define COLLECT(argv, first)                                                                       \
+	do {                                                                                       \
+		va_list arguments;                                                                 \
+		size_t count;                                                                      \
+		va_start(arguments, first);                                                        \
+		count = count_arguments(arguments);                                                \
+		va_end(arguments);                                                                 \
+		(argv) = alloca((count + 1) * sizeof(char *));                                     \
+		va_start(arguments, first);                                                        \
+		copy_arguments((argv), first, count, arguments);                                   \
+		va_end(arguments);                                                                 \
+	} while (0)
+
+PUBLIC int execl(const char *path, const char *first, ...)
+{
+	char **argv;
+
+	/* On the stack: between vfork and exec nothing may be allocated. */
+	/* cppcheck-suppress allocaCalled */
+	COLLECT(argv, first);
+	return execve(path, argv, environ);
+}
+
+PUBLIC int execlp(const char *file, const char *first, ...)
+{
+	char **argv;
+
+	/* cppcheck-suppress allocaCalled */
+	COLLECT(argv, first);
+	return execvpe(file, argv, environ);
+}
+
+/* As execl, with the environment after the NULL. */
+PUBLIC int execle(const char *path, const char *first, ...)
+{
+	va_list rest;
+	char *const *envp;
+	char **argv;
+
+	/* cppcheck-suppress allocaCalled */
+	COLLECT(argv, first);
+	va_start(rest, first);
+	while (va_arg(rest, char *) != NULL)
+		;
+	envp = va_arg(rest, char *const *);
+	va_end(rest);
+	return execve(path, argv, envp);
+}
+
+/*
+ * jemalloc's own handlers were registered after these and so ran before: its locks are held. Order
+ * of the rest as in lock.h.
+ */
+static void fork_prepare(void)
+{
+	ps_foreign_fork_prepare();
+	ps_heap_fork_prepare();
+	ps_table_fork_prepare();
+}
+
+static void fork_parent(void)
+{
+	if (ps_count_get(&ps_table()->locked_bytes) > 0)
+		ps_count_add(&ps_table()->fork_children, 1);
+	ps_table_fork_parent();
+	ps_heap_fork_parent();
+	ps_foreign_fork_parent();
+}
+
+static void fork_child(void)
+{
+	atomic_store(&reported, NOT_YET);
+	ps_fork_child();
+}
+
+void ps_process_start(void)
+{
+	pthread_atfork(fork_prepare, fork_parent, fork_child);
+}

@@ -1,0 +1,66 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# kill -9, at any moment: the table that is left can be read, tells what the process held, and is
+# removed by those who look.
+. "$(dirname "$0")/../lib/case.sh"
+. "$(dirname "$0")/lib.bash"
+need jq
+
+tool_stat() {
+	"$BUILD/pinshim" stat "$@"
+}
+
+# shown: how many processes of $TMP/stat.json are $pid.
+shown() {
+	jq "[.processes[].report | select(.pid == $pid)] | length" "$TMP/stat.json"
+}
+
+# killed: starts the program, waits for its first line, kills it. Sets $pid and $table.
+killed() {
+	local started
+
+	coproc CHURN { exec env LD_PRELOAD="$LIB" PINSHIM_MALLOC=64K- PINSHIM_RETAIN=0 \
+		PINSHIM_STATS=stderr "$PROGRAMS/killed" 2>"$TMP/err"; }
+	started=$CHURN_PID
+	read -r pid <&"${CHURN[0]}"
+	kill -KILL "$started"
+	wait "$started" 2>/dev/null
+	table=$(compgen -G "/dev/shm/pinshim.$pid.*")
+}
+
+bad=
+for ((round = 0; round < 15; round++)); do
+	killed 2>/dev/null
+	[[ -n $table ]] || bad+=" $round: no table"
+	tool_stat --json >"$TMP/stat.json" 2>"$TMP/stat.err" || bad+=" $round: stat failed"
+	[[ $(shown) == 1 ]] || bad+=" $round: not shown"
+	[[ ! -s $TMP/err ]] || bad+=" $round: it reported"
+	rm -f "$table"
+done
+check "fifteen processes killed while they pinned leave tables that can be read" test -z "$bad"
+[[ -z $bad ]] || echo "#$bad"
+
+killed 2>/dev/null
+tool_stat >"$TMP/out" 2>&1
+check "stat shows the process, and that it is gone" grep -E "(^| )$pid .*(dead|gone|killed|exited)" "$TMP/out"
+check "stat alone removes nothing" test -e "$table"
+check "stat --reap succeeds" tool_stat --reap
+check "stat --reap removes it" test ! -e "$table"
+tool_stat --json >"$TMP/stat.json"
+check "and then it is not shown" test "$(shown)" = 0
+
+# A living process's table is left alone.
+coproc CHURN { exec env LD_PRELOAD="$LIB" PINSHIM_MALLOC=64K- PINSHIM_RETAIN=0 \
+	PINSHIM_STATS=off "$PROGRAMS/killed"; }
+read -r pid <&"${CHURN[0]}"
+tool_stat --reap >/dev/null
+check "stat --reap leaves a living process's table" compgen -G "/dev/shm/pinshim.$pid.*"
+tool_stat >"$TMP/out" 2>&1
+check "stat shows a living process" grep -E "(^| )$pid " "$TMP/out"
+started=$CHURN_PID
+kill -TERM "$started"
+wait "$started" 2>/dev/null
+tool_stat --reap >/dev/null
+check "and reaps it when it is gone" test -z "$(compgen -G "/dev/shm/pinshim.$pid.*")"
+finish

@@ -1,0 +1,55 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# Processes that have little: of stack, addresses, descriptors, file size. What cannot be had is done
+# without, and said once.
+. "$(dirname "$0")/../lib/case.sh"
+. "$(dirname "$0")/lib.bash"
+need prlimit python3
+
+faults=$PROGRAMS/faults
+
+# under LABEL MESSAGE COMMAND...: runs the program through COMMAND; all its cases hold, and either one
+# line is said that matches MESSAGE or, where that is empty, nothing. Its output is a pipe, to which
+# no limit of file size applies.
+under() {
+	local label=$1 message=$2 output status
+
+	shift 2
+	output=$("$@" env LD_PRELOAD="$LIB" PINSHIM_MALLOC=64K- PINSHIM_STATS=off "$faults" 2>&1)
+	status=$?
+	check "$label: the program works" test \
+		"$status,$(grep -c '^ok' <<<"$output"),$(grep -c '^not ok' <<<"$output")" = 0,4,0
+	grep -vE '^(ok - |[0-9]+$|locked 0$)' <<<"$output" >"$TMP/err"
+	if [[ -z $message ]]; then
+		check "$label: nothing is said" test -z "$(<"$TMP/err")"
+	elif [[ $(wc -l <"$TMP/err") == 1 && $(message_count "$TMP/err" "$message") == 1 ]]; then
+		ok "$label: one line says what that means"
+	else
+		notok "$label: one line says what that means" "$(<"$TMP/err")"
+	fi
+}
+
+under "no limit" "" env
+under "no file may be written" "/dev/shm.*(File too large|EFBIG|limit)" prlimit --fsize=0
+under "four descriptors" "" prlimit --nofile=4
+under "1 GiB of addresses" "" prlimit --as=$((1 << 30))
+
+# Addresses that the window takes are not there for the program.
+hungry=(prlimit --as=$((1 << 30)) python3 -c 'print(len([bytearray(30_000) for _ in range(20_000)]))')
+if [[ $("${hungry[@]}") == 20000 ]]; then
+	check "1 GiB of addresses: 600 MB of ordinary blocks still fit" test \
+		"$(preload PINSHIM_MALLOC=64K- PINSHIM_STATS=off -- "${hungry[@]}" 2>&1)" = 20000
+fi
+
+# Descriptors 0 to 2 closed from the start: what is opened gets their numbers.
+preload PINSHIM_MALLOC=64K- -- "$faults" <&- >&- 2>&-
+check "descriptors 0, 1 and 2 closed at the start: does not crash" test $? -lt 128
+DATA_FILE=$TMP/data preload PINSHIM_MALLOC=64K- -- "$PROGRAMS/exit_paths" stderr_reused 2>&- >/dev/null
+check "a data file that gets number 2 from the start is not written to" test "$?,$(<"$TMP/data")" = 0,data
+
+run_cases "plain" "$PROGRAMS/small_stack"
+run_cases "smallest stack" preload PINSHIM_MALLOC=64K- PINSHIM_STATS=off -- "$PROGRAMS/small_stack"
+run_cases "small stack, LIMIT=16M" preload PINSHIM_MALLOC=64K- PINSHIM_LIMIT=16M PINSHIM_LOG=error \
+	PINSHIM_STATS=off -- "$PROGRAMS/small_stack" 20
+finish
