@@ -67,8 +67,8 @@ SCRIPTS := $(shell grep -lsE '^\#!.*\b(ba)?sh$$' .ci/* scripts/* tests/run tests
 
 UNIT_TESTS = $(UNIT_SRCS:tests/unit/%.c=$(1)/tests/unit/%)
 PRELOAD_PROGRAMS := $(PRELOAD_SRCS:%.c=$(BUILD)/%)
-# The others are parts of libraries, which the scripts build.
-CUDA_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(shell grep -ls '^int main' $(CUDA_SRCS) /dev/null))
+# lookup_*.sh and stack.sh build what they need themselves.
+CUDA_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/cuda/lookup_% tests/cuda/stack%,$(CUDA_SRCS)))
 BENCH_PROGRAMS := $(BENCH_SRCS:%.c=$(BUILD)/%)
 
 # A target whose sources are not there is left out.

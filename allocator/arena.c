@@ -18,8 +18,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <ucontext.h>
 
 #include "chunk.h"
 #include "config.h"
@@ -27,6 +25,7 @@
 #include "jemalloc_private.h"
 #include "log.h"
 #include "os.h"
+#include "own_stack.h"
 #include "syscall.h"
 #include "window.h"
 
@@ -394,27 +393,35 @@ static void start_jemalloc(void)
 	jemalloc_start.ready = true;
 }
 
-/* Makes the heap's arenas at its first use. Returns how many there are; 0 if none could be made. */
-static unsigned make_arenas(struct heap_state *heap)
+/* Makes a heap's arenas. jemalloc's start lock held. */
+static void make_arenas_locked(void *argument)
 {
+	struct heap_state *heap = argument;
 	const unsigned wanted = arenas_wanted();
 	unsigned made = 0;
 
-	ps_lock(&jemalloc_start.lock);
 	start_jemalloc();
-	if (atomic_load(&heap->arenas) == 0) {
-		heap->hooks = (extent_hooks_t){
-			.alloc = hook_alloc,
-			.dalloc = hook_dalloc,
-			.destroy = hook_destroy,
-			.commit = hook_commit,
-			.split = hook_split,
-			.merge = hook_merge,
-		};
-		while (made < wanted && make_arena(heap, &heap->index[made]) == 0)
-			made++;
-		atomic_store(&heap->arenas, made);
-	}
+	heap->hooks = (extent_hooks_t){
+		.alloc = hook_alloc,
+		.dalloc = hook_dalloc,
+		.destroy = hook_destroy,
+		.commit = hook_commit,
+		.split = hook_split,
+		.merge = hook_merge,
+	};
+	while (made < wanted && make_arena(heap, &heap->index[made]) == 0)
+		made++;
+	atomic_store(&heap->arenas, made);
+}
+
+/* Makes the heap's arenas at its first use. Returns how many there are; 0 if none could be made. */
+static unsigned make_arenas(struct heap_state *heap)
+{
+	unsigned made;
+
+	ps_lock(&jemalloc_start.lock);
+	if (atomic_load(&heap->arenas) == 0)
+		ps_on_own_stack(make_arenas_locked, heap);
 	made = atomic_load(&heap->arenas);
 	ps_unlock(&jemalloc_start.lock);
 	return made;
