@@ -45,7 +45,7 @@ struct pinshim_table *ps_table_after_fork(void);
 
 static inline struct pinshim_table *ps_table(void)
 {
-	struct pinshim_table *table = ps_process->table;
+	struct pinshim_table *table = __atomic_load_n(&ps_process->table, __ATOMIC_ACQUIRE);
 
 	return __builtin_expect(table != NULL, 1) ? table : ps_table_after_fork();
 }
