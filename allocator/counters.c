@@ -2,14 +2,26 @@
 /*
  * Counting. No lock; may be called with any lock held.
  *
- * The live peak is sampled, because adding up the stripes fetches the cache lines of all threads: a
- * thread looks after each of its first requests, so that small programs see exact numbers, and then
- * whenever it was served as much again as can matter, 1/64 of the peak.
+ * The live peak is sampled, because adding up the stripes fetches the cache lines of all threads. A
+ * stripe looks when it holds more than it ever did when it looked before, by 1/64 of the peak, and
+ * when another has grown since; so threads that free as much as they allocate never look. A thread
+ * looks after each of its first requests, too, so that small programs see exact numbers.
  */
 #include "counters.h"
 
-#define SAMPLED_FIRST 64                   /* requests of a thread that are all looked at */
-#define SAMPLE_BYTES ((uint64_t)256 << 10) /* served between looks, at least */
+#include <string.h>
+
+#define SAMPLED_FIRST 64                  /* requests of a thread that are all looked at */
+#define SAMPLE_BYTES ((int64_t)256 << 10) /* that a stripe must have grown by, at least */
+
+/* When a stripe looked last. Threads that share one may overwrite each other: a look more or less. */
+static struct look {
+	int64_t live;    /* what it held of the entry point, in bytes */
+	uint64_t growth; /* of the entry point, as it was then */
+} looks[PINSHIM_STRIPES][PINSHIM_ENTRIES_MAX] __attribute__((aligned(64)));
+
+/* How often any stripe was seen to have grown. Read at each request, written rarely. */
+static uint64_t growths[PINSHIM_ENTRIES_MAX] __attribute__((aligned(64)));
 
 _Thread_local struct ps_thread ps_thread __attribute__((tls_model("initial-exec")));
 
@@ -31,23 +43,43 @@ void ps_count_peak(uint64_t *peak, uint64_t value)
 		;
 }
 
-/* Looks at the live bytes of an entry point if enough was served since the last time. */
-static void sample(enum pinshim_entry_point entry, size_t bytes)
+/* Raises the peak of an entry point to what all stripes hold together. */
+static void look_at_all(enum pinshim_entry_point entry)
 {
-	uint64_t *peak = &ps_table()->live_peak_bytes[entry];
-	uint64_t step = ps_count_get(peak) / 64;
 	struct pinshim_entry sum;
 
-	ps_thread.unsampled += bytes;
-	if (ps_thread.looked < SAMPLED_FIRST)
-		ps_thread.looked++;
-	else if (ps_thread.unsampled < (step > SAMPLE_BYTES ? step : SAMPLE_BYTES))
-		return;
-	ps_thread.unsampled = 0;
 	ps_count_sum(ps_table(), entry, &sum);
 	/* A block may be freed between two loads: the difference can then be below zero. */
 	if ((int64_t)(sum.served_bytes - sum.freed_bytes) > 0)
-		ps_count_peak(peak, sum.served_bytes - sum.freed_bytes);
+		ps_count_peak(&ps_table()->live_peak_bytes[entry],
+			      sum.served_bytes - sum.freed_bytes);
+}
+
+/* Looks, if there is reason to, after this stripe has served something. */
+static void sample(enum pinshim_entry_point entry, const struct pinshim_entry *count)
+{
+	const int64_t step = (int64_t)(ps_count_get(&ps_table()->live_peak_bytes[entry]) / 64);
+	const uint64_t growth = ps_count_get(&growths[entry]);
+	struct look *look = &looks[ps_stripe_index()][entry];
+	const int64_t live =
+		(int64_t)(ps_count_get(&count->served_bytes) - ps_count_get(&count->freed_bytes));
+	const bool grown = live - (int64_t)ps_count_get((uint64_t *)&look->live) >=
+			   (step > SAMPLE_BYTES ? step : SAMPLE_BYTES);
+
+	if (ps_thread.looked < SAMPLED_FIRST)
+		ps_thread.looked++;
+	else if (!grown && ps_count_get(&look->growth) == growth)
+		return;
+	if (grown)
+		ps_count_add(&growths[entry], 1);
+	__atomic_store_n(&look->live, live, __ATOMIC_RELAXED);
+	__atomic_store_n(&look->growth, growth + grown, __ATOMIC_RELAXED);
+	look_at_all(entry);
+}
+
+void ps_counters_fork_child(void)
+{
+	memset(looks, 0, sizeof(looks));
 }
 
 void ps_count_served(enum pinshim_entry_point entry, size_t requested, size_t bytes)
@@ -58,7 +90,7 @@ void ps_count_served(enum pinshim_entry_point entry, size_t requested, size_t by
 	ps_count_add(&count->served, 1);
 	ps_count_add(&count->requested_bytes, requested);
 	ps_count_add(&count->served_bytes, bytes);
-	sample(entry, bytes);
+	sample(entry, count);
 }
 
 void ps_count_freed(enum pinshim_entry_point entry, size_t bytes)
@@ -94,7 +126,7 @@ void ps_count_resized(enum pinshim_entry_point entry, size_t requested, size_t f
 	ps_count_add(&count->served_bytes, to);
 	ps_count_add(&count->freed_bytes, from);
 	if (to > from)
-		sample(entry, to - from);
+		sample(entry, count);
 }
 
 uint64_t ps_count_retained(const struct pinshim_table *table)

@@ -10,18 +10,18 @@
  * and whoever looks after a SIGKILL see exact numbers; no seqlock is involved.
  */
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "table.h"
 
-/* All thread-local state of the library: two words, because static TLS is scarce (jemalloc#2472). */
+/* All thread-local state of the library: few words, because static TLS is scarce (jemalloc#2472). */
 struct ps_thread {
 	uint16_t depth;     /* >0: inside pinshim, so the program's allocator calls pass through */
 	uint16_t stripe;    /* 1 + index, 0 not yet chosen */
 	uint16_t arena;     /* 1 + index, 0 not yet chosen */
 	uint16_t looked;    /* requests whose live peak was looked at, up to a bound */
-	uint64_t unsampled; /* bytes served since the live peak was last looked at */
 };
 
 extern _Thread_local struct ps_thread ps_thread __attribute__((tls_model("initial-exec")));
@@ -69,6 +69,9 @@ static inline void ps_count_reached(uint64_t way)
 
 /* Raises *peak to value if it is lower. */
 void ps_count_peak(uint64_t *peak, uint64_t value);
+
+/* In a forked child, whose counters begin at zero. */
+void ps_counters_fork_child(void);
 
 /* A request was served: requested bytes asked for, bytes handed out. Samples the live peak. */
 void ps_count_served(enum pinshim_entry_point entry, size_t requested, size_t bytes);

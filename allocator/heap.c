@@ -328,6 +328,7 @@ void ps_fork_child(void)
 		return;
 	ps_thread.depth++;
 	ps_table_fork_child();
+	ps_counters_fork_child();
 	ps_budget_fork_child();
 	ps_foreign_fork_child();
 	ps_heap_fork_child();
