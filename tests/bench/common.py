@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What every part of the benchmark needs: variants, running programs, the machine, statistics."""
+
+import os
+import platform
+import re
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.path.join(ROOT, "build")
+CORES = len(os.sched_getaffinity(0))
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+class NotMeasured(Exception):
+    """Something could not be measured; the text says what and why."""
+
+
+# ---- variants -----------------------------------------------------------------------------------
+
+class Variant:
+    """A way to run a program: a name and what the environment gets for it."""
+
+    def __init__(self, name, package="", preload="", **environment):
+        self.name = name
+        self.package = package
+        self.preload = preload
+        self.environment = dict(environment)
+        if preload:
+            self.environment["LD_PRELOAD"] = preload
+
+    def missing(self):
+        """Why it cannot be used here, or an empty string."""
+        if self.preload and not os.path.exists(self.preload):
+            return f"{self.preload} is missing ({self.package})"
+        return ""
+
+
+def library(name):
+    """Where the dynamic linker finds a shared library; a name to complain about if it does not."""
+    directory = f"/usr/lib/{platform.machine()}-linux-gnu"
+    for candidate in (os.path.join(directory, name), f"/usr/lib64/{name}", f"/usr/lib/{name}"):
+        if os.path.exists(candidate):
+            return candidate
+    return os.path.join(directory, name)
+
+
+PLAIN = Variant("plain")
+
+PEERS = [
+    Variant("glibc hugetlb=1", GLIBC_TUNABLES="glibc.malloc.hugetlb=1"),
+    Variant("jemalloc thp", "libjemalloc2", library("libjemalloc.so.2"), MALLOC_CONF="thp:always"),
+    # The second name is what mimalloc 2.1 and later call it.
+    Variant("mimalloc large", "libmimalloc2.0", library("libmimalloc.so.2"),
+            MIMALLOC_LARGE_OS_PAGES="1", MIMALLOC_ALLOW_LARGE_OS_PAGES="1"),
+]
+
+
+def pinshim(classes, preload=os.path.join(BUILD, "libpinshim.so"), **environment):
+    """Ours, serving these malloc size classes from the pinned heap."""
+    environment.setdefault("PINSHIM_STATS", "off")
+    return Variant("pinshim", "run make", preload, PINSHIM_MALLOC=classes, **environment)
+
+
+def clean_environment():
+    """This environment without anything that would make one variant out of another."""
+    return {name: value for name, value in os.environ.items()
+            if not re.match(r"LD_PRELOAD$|MALLOC_|GLIBC_TUNABLES$|MIMALLOC_|PINSHIM_", name)}
+
+
+# ---- running ------------------------------------------------------------------------------------
+
+def busy_seconds():
+    """CPU time that the machine has spent on anything, from /proc/stat."""
+    with open("/proc/stat", encoding="ascii") as stat:
+        field = [int(value) for value in stat.readline().split()[1:9]]
+    return (sum(field) - field[3] - field[4]) / os.sysconf("SC_CLK_TCK")
+
+
+def our_seconds():
+    """CPU time of this program and of those that it ran."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+class Ran:
+    """What a program printed, and how busy the rest of the machine was meanwhile (0 to 1)."""
+
+    def __init__(self, output, errors, others):
+        self.output, self.errors, self.others = output, errors, others
+
+    def pairs(self):
+        """Its name=value output as numbers."""
+        return {name: float(value) for name, value in re.findall(r"(\w+)=(\S+)", self.output)}
+
+
+def run(arguments, variant=PLAIN, timeout=120, meanwhile=None):
+    """Runs a program under a variant. meanwhile(pid) is called while it runs. NotMeasured if it fails."""
+    missing = variant.missing()
+    if missing:
+        raise NotMeasured(missing)
+    if not shutil.which(arguments[0]):
+        raise NotMeasured(f"{arguments[0]} is missing (scripts/setup --demo)")
+    environment = clean_environment() | variant.environment
+    began, busy, ours = time.monotonic(), busy_seconds(), our_seconds()
+    with subprocess.Popen(arguments, env=environment, stdin=subprocess.DEVNULL, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        try:
+            if meanwhile:
+                meanwhile(child.pid)
+            output, errors = child.communicate(timeout=timeout)
+        except BaseException as error:
+            end(child)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise NotMeasured(f"{arguments[0]} took over {timeout} s") from error
+            raise
+    name = f"{os.path.basename(arguments[0])} ({variant.name})"
+    if child.returncode:
+        said = (errors.strip() or output.strip()).splitlines()
+        raise NotMeasured(f"{name}: status {child.returncode}: {said[-1] if said else 'said nothing'}")
+    busy, ours = busy_seconds() - busy, our_seconds() - ours
+    passed = (time.monotonic() - began) * (os.cpu_count() or 1)
+    return Ran(output, errors, min(1.0, max(0.0, busy - ours) / passed))
+
+
+def end(child):
+    """Ends a program that we started."""
+    child.terminate()
+    try:
+        child.wait(5)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+def program(name):
+    """The path of a program of tests/bench, built if need be."""
+    target = f"build/tests/bench/{name}"
+    made = subprocess.run(["make", "-s", "--no-print-directory", "-C", ROOT, target],
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise NotMeasured(f"{target} cannot be built: {(made.stderr.strip() or '?').splitlines()[-1]}")
+    return os.path.join(ROOT, target)
+
+
+# ---- memory and machine -------------------------------------------------------------------------
+
+def memory(name):
+    """A value of /proc/meminfo in bytes."""
+    with open("/proc/meminfo", encoding="ascii") as meminfo:
+        return int(re.search(rf"^{name}:\s+(\d+)", meminfo.read(), re.M).group(1)) * 1024
+
+
+def unscattered():
+    """The share of free memory that lies in blocks of at least 2 MiB."""
+    large = total = 0
+    with open("/proc/buddyinfo", encoding="ascii") as buddyinfo:
+        for line in buddyinfo:
+            for order, blocks in enumerate(line.split()[4:]):
+                pages = int(blocks) << order
+                total += pages
+                large += pages if order >= 9 else 0
+    return large / max(total, 1)
+
+
+def filesystem(path):
+    """The type and source of the file system that holds a path."""
+    best = ("", "?", "?")
+    with open("/proc/self/mounts", encoding="utf-8") as mounts:
+        for line in mounts:
+            source, where, kind = line.split()[:3]
+            inside = os.path.commonpath([where, os.path.realpath(path)]) == where
+            if inside and len(where) >= len(best[0]):
+                best = (where, kind, source)
+    return f"{best[1]} on {best[2]}"
+
+
+def first_line(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.readline().strip()
+    except OSError:
+        return "?"
+
+
+def machine(directory):
+    with open("/proc/cpuinfo", encoding="utf-8") as cpuinfo:
+        model = re.search(r"^(?:model name|CPU implementer)\s*:\s*(.*)", cpuinfo.read(), re.M)
+    return {
+        "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "kernel": platform.release(),
+        "cpu": model.group(1) if model else platform.machine(),
+        "cores": CORES,
+        "ram_gib": round(memory("MemTotal") / GIB, 1),
+        "filesystem": filesystem(directory),
+        "transparent_huge_pages": first_line("/sys/kernel/mm/transparent_hugepage/enabled"),
+        "defrag": first_line("/sys/kernel/mm/transparent_hugepage/defrag"),
+        "unscattered_free_memory": round(unscattered(), 3),
+    }
+
+
+# ---- statistics ---------------------------------------------------------------------------------
+
+class Spread:
+    """The median, least and most of repeated values, and how many there are."""
+
+    def __init__(self, values):
+        self.values = list(values)
+        self.median = statistics.median(self.values)
+        self.low, self.high = min(self.values), max(self.values)
+
+    def text(self, digits=2, unit=""):
+        return f"{self.median:.{digits}f}{unit} ({self.low:.{digits}f}-{self.high:.{digits}f})"
+
+
+def ratios(over, under):
+    """Pair by pair, so that what changes slowly on the machine cancels out."""
+    return Spread(a / b for a, b in zip(over, under) if b)
+
+
+def progress(text):
+    """Says on a terminal what is being done now, in one line that the next one replaces."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\033[K  ... {text}" if text else "\r\033[K")
+        sys.stderr.flush()
+    elif text:
+        print(f"  ... {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""fio, unmodified, reading with O_DIRECT through libaio: plain, under each peer, under pinshim.
+
+fio keeps its buffers in one malloc of depth x block size and some alignment (139,262 bytes at
+4 KiB), in the process it forks for the job: the class 128K- has them all.
+"""
+
+import json
+import os
+import time
+
+import common
+from common import GIB, MIB, PLAIN, NotMeasured, Spread, ratios
+
+DEPTH = 32
+CLASSES = "128K-"
+RAMP = 300  # milliseconds before fio begins to count
+
+# What to read: fio's rw and bs.
+JOBS = [("randread", "4k"), ("randread", "64k"), ("read", "1m"), ("randread", "1m")]
+
+
+class Sample:
+    """One run of fio."""
+
+    def __init__(self, document, seen, ran):
+        job = document["jobs"][0]
+        read = job["read"]
+        if job["error"] or not read["total_ios"]:
+            raise NotMeasured(f"fio read nothing (error {job['error']})")
+        self.iops = read["iops"]
+        self.gbps = read["bw_bytes"] / 1e9
+        # usr_cpu and sys_cpu are percentages of job_runtime, which is in milliseconds.
+        self.cpu_us = (job["usr_cpu"] + job["sys_cpu"]) * 10 * job["job_runtime"] / read["total_ios"]
+        self.huge, self.locked = seen["huge"], seen["locked"]
+        # Whoever the kernel charged: this process, its worker threads, interrupts.
+        self.machine_us = seen["busy"] * 1e6 / self.iops
+        self.ran = ran
+
+
+def lay_out(directory, size):
+    """A file of random bytes, on disk and not in the page cache, without holes."""
+    path = os.path.join(directory, "data")
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        for _ in range(size // (4 * MIB)):
+            block = memoryview(os.urandom(4 * MIB))
+            while block:
+                block = block[os.write(fd, block):]
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        if os.fstat(fd).st_blocks * 512 < size:
+            raise NotMeasured(f"{path} has holes: this file system compresses or does not store it")
+    except OSError as error:
+        raise NotMeasured(f"{path}: {error.strerror}") from error
+    finally:
+        os.close(fd)
+    return path
+
+
+def rollup(pid):
+    """AnonHugePages and Locked of a process, in MiB."""
+    huge = locked = 0
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("AnonHugePages:"):
+                    huge = int(line.split()[1]) / 1024
+                elif line.startswith("Locked:"):
+                    locked = int(line.split()[1]) / 1024
+    except OSError:
+        pass
+    return huge, locked
+
+
+def run(path, job, variant, milliseconds, *more):
+    """Runs fio once. Half way it looks at the memory of the process that does the I/O, and around that
+    at how busy the machine is.
+
+    fio never touches its buffers before it reads into them, so the first reads fault them in, page by
+    page inside io_submit. The ramp leaves that out: in a short run it would burden plain more than
+    hours of real work do.
+    """
+    output = path + ".json"
+    seen = {"huge": 0.0, "locked": 0.0, "busy": 0.0}
+
+    def look(pid):
+        # fio takes a moment to start; the window ends well before it does.
+        time.sleep(RAMP / 1000 + 0.3)
+        began, busy = time.monotonic(), common.busy_seconds()
+        time.sleep(milliseconds * 0.7 / 1000)
+        seen["busy"] = (common.busy_seconds() - busy) / (time.monotonic() - began)
+        try:
+            with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as children:
+                for child in children.read().split():
+                    huge, locked = rollup(child)
+                    seen["huge"] = max(seen["huge"], huge)
+                    seen["locked"] = max(seen["locked"], locked)
+        except OSError:
+            pass
+
+    rw, bs = job
+    ran = common.run(["fio", "--name=bench", "--ioengine=libaio", "--direct=1", f"--iodepth={DEPTH}",
+                      f"--rw={rw}", f"--bs={bs}", f"--filename={path}",
+                      f"--size={os.path.getsize(path)}", "--time_based",
+                      f"--ramp_time={RAMP}ms", f"--runtime={milliseconds}ms",
+                      "--output-format=json", f"--output={output}", *more], variant, meanwhile=look)
+    try:
+        with open(output, encoding="utf-8") as file:
+            return Sample(json.load(file), seen, ran)
+    except (OSError, ValueError, KeyError) as error:
+        raise NotMeasured(f"fio's output: {error}") from error
+
+
+def disk_limit(path, milliseconds):
+    """GB/s that the disk gives at best: 1 MiB, two jobs, huge pages, no pinshim in it."""
+    return max(run(path, ("read", "1m"), common.PEERS[0], milliseconds, "--numjobs=2",
+                   "--group_reporting").gbps for _ in range(2))
+
+
+def most_seen(found):
+    """GB/s of the best run that was not ours: the disk's limit is not to be told from our own."""
+    return max(sample.gbps for by_variant in found.values()
+               for name, samples in by_variant.items() if name != "pinshim" for sample in samples)
+
+
+def measure(results, group, path, jobs, variants, rounds, milliseconds):
+    """Interleaves all variants, each round beginning with another. {job: {variant name: [Sample]}}."""
+    usable, refused = [], set()
+    for variant in variants:
+        if variant.missing():
+            results.fail(f"fio under {variant.name}", variant.missing())
+        else:
+            usable.append(variant)
+    found = {job: {variant.name: [] for variant in usable} for job in jobs}
+    for turn in range(rounds):
+        for job in jobs:
+            first = turn % len(usable)
+            common.progress(f"{group}: {' '.join(job)}, round {turn + 1} of {rounds}")
+            for variant in usable[first:] + usable[:first]:
+                if variant.name in refused:
+                    continue
+                sample = run(path, job, variant, milliseconds)
+                if variant.name == "pinshim" and sample.locked == 0:
+                    # Its figures would be those of plain.
+                    refused.add(variant.name)
+                    results.fail(f"{group} under pinshim", "nothing was locked: " +
+                                 (sample.ran.errors.strip() or "nothing was said"))
+                    continue
+                found[job][variant.name].append(sample)
+                results.sample(group, sample.ran, rw=job[0], bs=job[1], variant=variant.name,
+                               round=turn, iops=sample.iops, gbps=sample.gbps,
+                               cpu_us_per_io=sample.cpu_us,
+                               machine_cpu_us_per_io=sample.machine_us, huge_mib=sample.huge,
+                               locked_mib=sample.locked)
+    return found
+
+
+def show(results, title, found):
+    header = ["", "IOPS ratio", "machine CPU/IO", "fio CPU/IO", "IOPS", "GB/s", "machine us/IO",
+              "fio us/IO", "huge MiB", "locked MiB"]
+    rows = []
+    for job, by_variant in found.items():
+        rows.append([f"{job[0]} {job[1].upper()}"])
+        plain = by_variant[PLAIN.name]
+        for name, samples in by_variant.items():
+            if samples:
+                rows.append([name] + ratio_texts(samples, plain) + [
+                    f"{Spread(s.iops for s in samples).median:.0f}",
+                    f"{Spread(s.gbps for s in samples).median:.2f}",
+                    f"{Spread(s.machine_us for s in samples).median:.1f}",
+                    f"{Spread(s.cpu_us for s in samples).median:.1f}",
+                    f"{Spread(s.huge for s in samples).median:.0f}",
+                    f"{Spread(s.locked for s in samples).median:.0f}"])
+    results.table(title, header, rows)
+
+
+def ratio_texts(samples, plain):
+    if samples is plain:
+        return ["1.00", "1.00", "1.00"]
+    return [ratio(samples, plain).text(2, "x") for ratio in (iops_ratio, machine_ratio, cpu_ratio)]
+
+
+def iops_ratio(samples, others):
+    return ratios([s.iops for s in samples], [s.iops for s in others])
+
+
+def cpu_ratio(samples, others):
+    return ratios([s.cpu_us for s in samples], [s.cpu_us for s in others])
+
+
+def machine_ratio(samples, others):
+    return ratios([s.machine_us for s in samples], [s.machine_us for s in others])
+
+
+def judge(results, where, found, limit):
+    """The targets. limit is what the disk gives, in GB/s."""
+    for job, iops_wanted, cpu_wanted, against_peers in (
+            (("randread", "64k"), 2.0, 0.85, 1.0), (("read", "1m"), 2.5, 0.4, 0.97)):
+        ours, plain = found[job].get("pinshim"), found[job][PLAIN.name]
+        if not ours:
+            continue
+        name = f"fio {job[0]} {job[1].upper()}{where}"
+        most = limit / Spread(s.gbps for s in plain).median
+        stops = f"the disk stops at {most:.1f}x plain" if most < iops_wanted else ""
+        ratio = iops_ratio(ours, plain)
+        results.target(f"{name}: IOPS against plain", f">= {iops_wanted}x", iops_wanted, ratio,
+                       ratio.text(2, "x"), at_most=False, why_not=stops)
+        ratio = cpu_ratio(ours, plain)
+        results.target(f"{name}: fio's CPU per I/O against plain", f"<= {cpu_wanted}x", cpu_wanted,
+                       ratio, ratio.text(2, "x"), why_not="see below: who is charged")
+        ratio = machine_ratio(ours, plain)
+        results.target(f"{name}: the machine's CPU per I/O against plain", f"<= {cpu_wanted}x",
+                       cpu_wanted, ratio, ratio.text(2, "x"))
+        for peer, samples in found[job].items():
+            if peer in (PLAIN.name, "pinshim") or not samples:
+                continue
+            ratio = iops_ratio(ours, samples)
+            both = Spread(s.gbps for s in ours).median, Spread(s.gbps for s in samples).median
+            results.target(f"{name}: IOPS against {peer}",
+                           "> 1.0x" if against_peers == 1.0 else f">= {against_peers}x",
+                           against_peers, ratio,
+                           f"{ratio.text(2, 'x')}, CPU {machine_ratio(ours, samples).text(2, 'x')}",
+                           at_most=False,
+                           why_not="both at the disk's limit" if min(both) > limit * 0.93 else "")
+
+
+def group(results):
+    """The group "fio": on memory as it is found."""
+    path = lay_out(results.directory, results.rounds(2 * GIB, GIB // 2))
+    try:
+        milliseconds = results.rounds(1500, 800)
+        common.progress("fio: what the disk gives at best")
+        limit = disk_limit(path, milliseconds)
+        found = measure(results, "fio", path, JOBS[:results.rounds(4, 3)],
+                        [PLAIN, *common.PEERS, results.pinshim(CLASSES)], results.rounds(5, 2),
+                        milliseconds)
+        limit = max(limit, disk_limit(path, milliseconds))
+    finally:
+        os.unlink(path)
+    limit = max(limit, most_seen(found))
+    results.sample("fio-limit", gbps=limit)
+    show(results, f"fio libaio, O_DIRECT, depth {DEPTH}, memory as found: median of "
+         f"{results.rounds(5, 2)} interleaved rounds (least-most)", found)
+    judge(results, "", found, limit)
+    results.note(f"The disk gives {limit:.2f} GB/s at best (1 MiB, depth {DEPTH}, two jobs): IOPS ratios "
+                 "hold only below that. CPU time per I/O does not depend on the disk.")
+    results.note("How far plain falls behind depends on how scattered free memory is: "
+                 f"{results.machine['unscattered_free_memory']:.0%} of it lay in blocks of 2 MiB or more "
+                 "when the run began.")
+    results.note(f"fio counts from {RAMP / 1000} s on (--ramp_time), so that the page faults of the first "
+                 "reads into ordinary memory are not held against it.")
+    results.note("Who is charged: the machine's CPU per I/O is all that is not idle (/proc/stat), fio's "
+                 "its own usr+sys. Plain 64 KiB requests of 16 pieces fill the disk's queue, so the "
+                 "kernel's worker threads pass most of them on, in nobody's account; pinned ones are "
+                 "passed on by fio itself, whose figure rises while the machine's falls.")
