@@ -246,6 +246,7 @@ static void text_end(const struct pinshim_table *table, const struct totals *tot
 		     struct ps_text *text)
 {
 	uint64_t blocks = live_blocks(&totals->sum);
+	uint64_t children = load(&table->fork_children);
 
 	if (blocks) {
 		begin_line(table, text);
@@ -253,10 +254,10 @@ static void text_end(const struct pinshim_table *table, const struct totals *tot
 		ps_text_add_bytes(text, live_bytes(&totals->sum));
 		ps_text_add(text, "\n");
 	}
-	if (load(&table->fork_children)) {
+	if (children) {
 		begin_line(table, text);
-		ps_text_add(text, "%lu forked children inherited blocks, not their pinning\n",
-			    load(&table->fork_children));
+		ps_text_add(text, "%lu forked child%s inherited blocks, not their pinning\n",
+			    children, children == 1 ? "" : "ren");
 	}
 	if (totals->cuda && load(&table->pins) && !load(&table->registered_bytes)) {
 		begin_line(table, text);
