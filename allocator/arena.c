@@ -90,7 +90,10 @@ int psje_os_pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*c
 /* Granules of chunks that all pages came back of, waiting for the end of a trim. */
 static atomic_size_t trimmed_bytes;
 
-/* Some complete granule is still pinned, because the table had no room for what cutting it out makes. */
+/*
+ * Some complete granule is still pinned, because the table had no room for what cutting it out makes,
+ * or because its chunk was registered.
+ */
 static atomic_bool left_behind;
 
 static struct heap_state *state_of(extent_hooks_t *hooks)
@@ -140,7 +143,8 @@ static void give_granule(uint32_t granule, uint32_t page, uint32_t pages)
 	mark_pages(granule, page, pages, true);
 	if ((ps_window.granule[granule] & PS_GRANULE_STATE) == PS_GRANULE_SLAB &&
 	    ps_window.run[granule].returned == PAGES_PER_GRANULE) {
-		release = ps_chunk_isolate(granule) == 0;
+		release = !ps_window.run[ps_window.run[granule].first].registered &&
+			  ps_chunk_isolate(granule) == 0;
 		if (release)
 			was = ps_chunk_busy(granule);
 		else
@@ -528,6 +532,41 @@ static void give_rest(struct heap_state *heap)
 	ps_unlock(&heap->carve);
 }
 
+/* Takes a registered chunk of which all pages came back. Its index, or PS_NO_RUN. */
+static uint32_t take_unused_registered(uint8_t *was)
+{
+	uint32_t found = PS_NO_RUN;
+
+	ps_lock(&ps_window.lock);
+	for (uint32_t i = 0; i < atomic_load(&ps_window.frontier) && found == PS_NO_RUN;
+	     i += ps_window.run[i].count) {
+		uint32_t granule = i;
+		const uint32_t end = i + ps_window.run[i].count;
+
+		if (!ps_window.run[i].registered ||
+		    (ps_window.granule[i] & PS_GRANULE_STATE) != PS_GRANULE_SLAB)
+			continue;
+		while (granule < end && ps_window.run[granule].returned == PAGES_PER_GRANULE)
+			granule++;
+		if (granule == end)
+			found = i;
+	}
+	if (found != PS_NO_RUN)
+		*was = ps_chunk_busy(found);
+	ps_unlock(&ps_window.lock);
+	return found;
+}
+
+/* Registered chunks go whole, and not from a hook: the driver must not be called from there. */
+static void give_registered(void)
+{
+	uint32_t first;
+	uint8_t was;
+
+	while ((first = take_unused_registered(&was)) != PS_NO_RUN)
+		atomic_fetch_add(&trimmed_bytes, ps_chunk_release(first, was));
+}
+
 size_t ps_arena_trim(void)
 {
 	const size_t before = atomic_load(&trimmed_bytes);
@@ -541,6 +580,8 @@ size_t ps_arena_trim(void)
 		if (arenas > 0)
 			give_rest(&heaps[h]);
 	}
+	if (ps_thread.driver > 0)
+		give_registered();
 	return atomic_load(&trimmed_bytes) - before;
 }
 

@@ -15,6 +15,7 @@
 #include "counters.h"
 #include "os.h"
 #include "populate.h"
+#include "registration.h"
 #include "table.h"
 
 #ifndef MADV_DONTNEED_LOCKED
@@ -309,12 +310,14 @@ int ps_chunk_extend(uint32_t first, uint32_t count)
 	const uint32_t after = first + ps_window.run[first].count;
 	const uint8_t byte = ps_granule_byte(first);
 	struct ps_refusal why;
+	uint8_t was = 0;
+	bool joined;
 	int r;
 
 	if (!(byte & PS_GRANULE_LOCKED))
 		return -ENOMEM;
 	ps_lock(&ps_window.lock);
-	r = ps_window_take_at(after, count);
+	r = ps_window.run[first].registered ? -ENOMEM : ps_window_take_at(after, count);
 	ps_unlock(&ps_window.lock);
 	if (r < 0)
 		return -ENOMEM;
@@ -325,9 +328,16 @@ int ps_chunk_extend(uint32_t first, uint32_t count)
 	if (make_chunk(after, count, byte & (PS_GRANULE_STATE | PS_GRANULE_CUDA), &why) < 0)
 		return -ENOMEM;
 	ps_lock(&ps_window.lock);
-	ps_chunk_merge(first, after);
+	/* It may have been registered meanwhile, as long as it was. */
+	joined = !ps_window.run[first].registered;
+	if (joined)
+		ps_chunk_merge(first, after);
+	else
+		was = ps_chunk_busy(after);
 	ps_unlock(&ps_window.lock);
-	return 0;
+	if (!joined)
+		ps_chunk_release(after, was);
+	return joined ? 0 : -ENOMEM;
 }
 
 uint8_t ps_chunk_busy(uint32_t first)
@@ -338,11 +348,45 @@ uint8_t ps_chunk_busy(uint32_t first)
 	return was;
 }
 
+/* As of a chunk of the CUDA heap, which may be busy: somebody waits to release it. */
+static uint8_t byte_of(uint32_t first)
+{
+	const struct ps_run *run = &ps_window.run[first];
+
+	if (ps_window.granule[first] != PS_GRANULE_BUSY)
+		return ps_window.granule[first];
+	return PS_GRANULE_CUDA | (run->huge == run->count << 9 ? PS_GRANULE_HUGE : 0);
+}
+
+void ps_chunk_set_registered(uint32_t first, enum ps_registered state)
+{
+	struct ps_run *run = &ps_window.run[first];
+
+	__atomic_store_n(&run->registered, state, __ATOMIC_RELEASE);
+	ps_table_set(run->slot, (uintptr_t)ps_granule_address(first), bytes_of(run->count),
+		     table_flags(byte_of(first)) |
+			     (state == PS_REGISTERED ? PINSHIM_RANGE_REGISTERED : 0));
+}
+
+/* The driver did not let go of it. Not busy, so that it is locked again if the program unlocks all. */
+static void leave_for_ever(uint32_t first, uint8_t was)
+{
+	ps_lock(&ps_window.lock);
+	ps_window_mark(first, ps_window.run[first].count,
+		       PS_GRANULE_LARGE | (was & ~PS_GRANULE_STATE));
+	ps_unlock(&ps_window.lock);
+}
+
 size_t ps_chunk_release(uint32_t first, uint8_t was)
 {
 	const size_t length = bytes_of(ps_window.run[first].count);
 	const bool locked = was & PS_GRANULE_LOCKED;
 
+	if (__atomic_load_n(&ps_window.run[first].registered, __ATOMIC_ACQUIRE) &&
+	    ps_registration_drop(first) != 0) {
+		leave_for_ever(first, was);
+		return 0;
+	}
 	if (locked)
 		withdraw(first);
 	if (!undo(first, locked) || !locked)
@@ -399,6 +443,8 @@ int ps_chunk_split(uint32_t first, uint32_t at)
 	const uint32_t huge = run->huge;
 	int slot = -1;
 
+	if (run->registered)
+		return -ENOMEM;
 	if (byte & PS_GRANULE_LOCKED) {
 		slot = ps_table_add((uintptr_t)ps_granule_address(at), bytes_of(count - left),
 				    table_flags(byte));
@@ -415,6 +461,7 @@ int ps_chunk_split(uint32_t first, uint32_t at)
 	tail->huge = huge - run->huge;
 	tail->slot = slot;
 	tail->kept = 0;
+	tail->registered = 0;
 	return 0;
 }
 
@@ -520,6 +567,7 @@ void ps_chunk_fork_child(void)
 		const uint8_t byte = ps_window.granule[i];
 
 		ps_window.run[i].slot = -1;
+		ps_window.run[i].registered = 0;
 		if (byte & PS_GRANULE_LOCKED)
 			ps_window_mark(i, ps_window.run[i].count,
 				       (byte & (PS_GRANULE_STATE | PS_GRANULE_CUDA)) |

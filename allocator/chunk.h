@@ -34,7 +34,10 @@ int ps_chunk_extend(uint32_t first, uint32_t count);
 /*
  * Unpins a whole chunk and gives its addresses back: withdrawn from the table first, then unlocked.
  * The caller has marked it busy (ps_chunk_busy()). Returns the bytes unpinned: 0 for one that was
- * not locked, and where the kernel refuses, in which case it stays busy until ps_chunk_retry().
+ * not locked, and where the kernel refuses, in which case it stays busy until ps_chunk_retry(), or
+ * where the driver does not let go of it, in which case it stays pinned for ever, a large block that
+ * nobody has. One that is registered must only be released where the driver may be called
+ * (ps_thread.driver).
  * Window's lock not held.
  */
 size_t ps_chunk_release(uint32_t first, uint8_t was);
@@ -42,12 +45,22 @@ size_t ps_chunk_release(uint32_t first, uint8_t was);
 /* Tries to unpin again what the kernel refused to. Returns the bytes. Window's lock not held. */
 size_t ps_chunk_retry(void);
 
+/* What the driver knows of a chunk (ps_run.registered). Any but the first keeps it in one piece. */
+enum ps_registered {
+	PS_UNREGISTERED,
+	PS_REGISTERING, /* on the way in or out, or a part of it could not be unregistered */
+	PS_REGISTERED,
+};
+
+/* Notes what the driver knows of a chunk, and publishes whether it is registered. Window's lock held. */
+void ps_chunk_set_registered(uint32_t first, enum ps_registered state);
+
 /* Marks a chunk busy and returns the byte that its granules had. Window's lock held. */
 uint8_t ps_chunk_busy(uint32_t first);
 
 /*
  * Cuts a chunk in two before granule `at`, each then a range of the table. 0; -ENOMEM when the table
- * has no room, nothing changed. Window's lock held.
+ * has no room or the chunk is registered, nothing changed. Window's lock held.
  */
 int ps_chunk_split(uint32_t first, uint32_t at);
 

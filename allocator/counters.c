@@ -61,8 +61,8 @@ static void sample(enum pinshim_entry_point entry, const struct pinshim_entry *c
 	const int64_t step = (int64_t)(ps_count_get(&ps_table()->live_peak_bytes[entry]) / 64);
 	const uint64_t growth = ps_count_get(&growths[entry]);
 	struct look *look = &looks[ps_stripe_index()][entry];
-	const int64_t live =
-		(int64_t)(ps_count_get(&count->served_bytes) - ps_count_get(&count->freed_bytes));
+	const int64_t live = (int64_t)(ps_count_get(&count->served_bytes) -
+				       ps_count_get(&count->freed_bytes));
 	const bool grown = live - (int64_t)ps_count_get((uint64_t *)&look->live) >=
 			   (step > SAMPLE_BYTES ? step : SAMPLE_BYTES);
 
@@ -91,6 +91,16 @@ void ps_count_served(enum pinshim_entry_point entry, size_t requested, size_t by
 	ps_count_add(&count->requested_bytes, requested);
 	ps_count_add(&count->served_bytes, bytes);
 	sample(entry, count);
+}
+
+void ps_count_unserved(enum pinshim_entry_point entry, size_t requested, size_t bytes)
+{
+	struct pinshim_entry *count = &ps_stripe()->entry[entry];
+
+	ps_count_sub(&count->calls, 1);
+	ps_count_sub(&count->served, 1);
+	ps_count_sub(&count->requested_bytes, requested);
+	ps_count_sub(&count->served_bytes, bytes);
 }
 
 void ps_count_freed(enum pinshim_entry_point entry, size_t bytes)

@@ -18,10 +18,12 @@
 
 /* All thread-local state of the library: few words, because static TLS is scarce (jemalloc#2472). */
 struct ps_thread {
-	uint16_t depth;     /* >0: inside pinshim, so the program's allocator calls pass through */
-	uint16_t stripe;    /* 1 + index, 0 not yet chosen */
-	uint16_t arena;     /* 1 + index, 0 not yet chosen */
-	uint16_t looked;    /* requests whose live peak was looked at, up to a bound */
+	uint16_t depth;  /* >0: inside pinshim, so the program's allocator calls pass through */
+	uint16_t stripe; /* 1 + index, 0 not yet chosen */
+	uint16_t arena;  /* 1 + index, 0 not yet chosen */
+	uint16_t looked; /* requests whose live peak was looked at, up to a bound */
+	uint16_t driver; /* >0: at a place where a GPU's driver may be called (driver.h) */
+	uint16_t error;  /* CUDA error of ours that cudaGetLastError() has to give, or 0 */
 };
 
 extern _Thread_local struct ps_thread ps_thread __attribute__((tls_model("initial-exec")));
@@ -75,6 +77,8 @@ void ps_counters_fork_child(void);
 
 /* A request was served: requested bytes asked for, bytes handed out. Samples the live peak. */
 void ps_count_served(enum pinshim_entry_point entry, size_t requested, size_t bytes);
+/* It was not after all: the block is taken back before anybody had it. */
+void ps_count_unserved(enum pinshim_entry_point entry, size_t requested, size_t bytes);
 /* A served block of this entry point was freed. */
 void ps_count_freed(enum pinshim_entry_point entry, size_t bytes);
 /* A request went to the next allocator, or was answered with an error. */

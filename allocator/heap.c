@@ -23,7 +23,9 @@
 #include "large.h"
 #include "log.h"
 #include "os.h"
+#include "registration.h"
 #include "table.h"
+#include "tracked.h"
 
 /* From here on blocks come straight from the window. */
 #define PS_LARGE ((size_t)16 << 20)
@@ -139,6 +141,24 @@ static bool could_begin(const void *pointer)
 	       (state == PS_GRANULE_SLAB || state == PS_GRANULE_LARGE);
 }
 
+/* The low bits of a block's byte are 1 + its entry point, the rest what CUDA was told of it. */
+#define ENTRY_BITS 5
+
+static enum pinshim_entry_point entry_of(uint8_t byte)
+{
+	return (enum pinshim_entry_point)((byte & ((1u << ENTRY_BITS) - 1)) - 1);
+}
+
+void ps_heap_set_flags(void *block, unsigned flags)
+{
+	__atomic_fetch_or(origin_of(block), (uint8_t)(flags << ENTRY_BITS), __ATOMIC_RELAXED);
+}
+
+unsigned ps_heap_flags(const void *block)
+{
+	return __atomic_load_n(origin_of(block), __ATOMIC_RELAXED) >> ENTRY_BITS;
+}
+
 enum pinshim_entry_point ps_heap_entry(const void *pointer)
 {
 	uint8_t byte;
@@ -146,7 +166,7 @@ enum pinshim_entry_point ps_heap_entry(const void *pointer)
 	if (!ps_in_window(pointer) || !could_begin(pointer))
 		return PINSHIM_ENTRIES;
 	byte = __atomic_load_n(origin_of(pointer), __ATOMIC_ACQUIRE);
-	return byte == 0 ? PINSHIM_ENTRIES : (enum pinshim_entry_point)(byte - 1);
+	return byte == 0 ? PINSHIM_ENTRIES : entry_of(byte);
 }
 
 static size_t block_size(void *pointer)
@@ -154,8 +174,7 @@ static size_t block_size(void *pointer)
 	return is_large(pointer) ? ps_large_size(ps_granule_of(pointer)) : ps_arena_size(pointer);
 }
 
-/* The live block that an address lies in; NULL if none. For messages: walks back through notes. */
-static void *enclosing_block(const void *pointer)
+void *ps_heap_enclosing(const void *pointer)
 {
 	uintptr_t at = (uintptr_t)pointer & ~(SMALL_ALIGN - 1);
 	const uint32_t granule = ps_granule_of(pointer);
@@ -172,7 +191,7 @@ static void *enclosing_block(const void *pointer)
 
 _Noreturn static void not_a_block(const void *pointer, const char *call)
 {
-	const void *block = enclosing_block(pointer);
+	const void *block = ps_heap_enclosing(pointer);
 
 	if (block != NULL)
 		ps_log_abort(
@@ -200,7 +219,7 @@ static void refill(void *pointer, size_t bytes)
 				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0, &memory);
 }
 
-void ps_heap_free(void *pointer, const char *call)
+size_t ps_heap_retire(void *pointer, const char *call)
 {
 	uint8_t byte = 0;
 	size_t bytes;
@@ -209,19 +228,35 @@ void ps_heap_free(void *pointer, const char *call)
 		byte = __atomic_exchange_n(origin_of(pointer), 0, __ATOMIC_ACQ_REL);
 	if (byte == 0)
 		not_a_block(pointer, call);
+	bytes = block_size(pointer);
+	ps_count_freed(entry_of(byte), bytes);
+	return bytes;
+}
+
+void ps_heap_reclaim(void *pointer)
+{
 	ps_thread.depth++;
 	if (is_large(pointer)) {
-		bytes = ps_large_size(ps_granule_of(pointer));
 		ps_large_free(ps_granule_of(pointer));
 		ps_arena_ask_again();
 	} else {
-		bytes = ps_arena_size(pointer);
 		if (ps_granule_byte(ps_granule_of(pointer)) & PS_GRANULE_REPLACED)
-			refill(pointer, bytes);
+			refill(pointer, ps_arena_size(pointer));
 		ps_arena_free(pointer);
 	}
-	ps_count_freed((enum pinshim_entry_point)(byte - 1), bytes);
 	ps_thread.depth--;
+}
+
+void ps_heap_discard(void *pointer)
+{
+	__atomic_store_n(origin_of(pointer), 0, __ATOMIC_RELEASE);
+	ps_heap_reclaim(pointer);
+}
+
+void ps_heap_free(void *pointer, const char *call)
+{
+	ps_heap_retire(pointer, call);
+	ps_heap_reclaim(pointer);
 }
 
 size_t ps_heap_usable(void *pointer, const char *call)
@@ -330,7 +365,9 @@ void ps_fork_child(void)
 	ps_table_fork_child();
 	ps_counters_fork_child();
 	ps_budget_fork_child();
+	ps_tracked_fork_child();
 	ps_foreign_fork_child();
+	ps_registration_fork_child();
 	ps_heap_fork_child();
 	ps_thread.depth--;
 }

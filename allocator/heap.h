@@ -36,6 +36,23 @@ void *ps_heap_alloc(enum ps_heap heap, enum pinshim_entry_point entry, size_t si
  */
 void ps_heap_free(void *pointer, const char *call);
 
+/*
+ * ps_heap_free() in two steps: after ps_heap_retire() the block is no block any more, but its memory
+ * is not used for anything else before ps_heap_reclaim(). Returns the block's bytes.
+ */
+size_t ps_heap_retire(void *pointer, const char *call);
+void ps_heap_reclaim(void *pointer);
+
+/* Takes a live block back that nobody had yet; what was counted for it is the caller's to undo. */
+void ps_heap_discard(void *pointer);
+
+/* Two bits that a live block keeps for its owner, 0 at first: CUDA's Portable and Mapped. */
+void ps_heap_set_flags(void *block, unsigned flags);
+unsigned ps_heap_flags(const void *block);
+
+/* The live block that an address lies in; NULL if none. Walks back, so it is for rare paths. */
+void *ps_heap_enclosing(const void *pointer);
+
 /* Bytes usable of a live block; aborts like ps_heap_free() if it is none. */
 size_t ps_heap_usable(void *pointer, const char *call);
 

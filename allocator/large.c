@@ -119,7 +119,8 @@ static bool of_heap(uint32_t first, bool cuda)
 /* Can two kept blocks that lie side by side be one? */
 static bool alike(uint32_t first, uint32_t second)
 {
-	return of_heap(first, false) == of_heap(second, false) &&
+	return !ps_window.run[first].registered && !ps_window.run[second].registered &&
+	       of_heap(first, false) == of_heap(second, false) &&
 	       of_heap(first, true) == of_heap(second, true);
 }
 
@@ -132,6 +133,14 @@ static uint32_t find_exact(uint32_t count, uint32_t align, bool cuda)
 	return PS_NO_RUN;
 }
 
+/* A chunk that is registered stays whole: it serves what wastes at most 1/32 of it. */
+static bool cuttable(uint32_t first, uint32_t count)
+{
+	const struct ps_run *run = &ps_window.run[first];
+
+	return !run->registered || run->count - count <= run->count / 32;
+}
+
 /* The smallest kept block of more than count granules among the newest; PS_NO_RUN if none. */
 static uint32_t find_larger(uint32_t count, uint32_t align, bool cuda)
 {
@@ -140,6 +149,7 @@ static uint32_t find_larger(uint32_t count, uint32_t align, bool cuda)
 	for (uint32_t i = kept.newest; i != PS_NO_RUN && seen < SEARCH_MAX;
 	     i = ps_window.run[i].next, seen++)
 		if (ps_window.run[i].count > count && of_heap(i, cuda) && aligned(i, align) &&
+		    cuttable(i, count) &&
 		    (best == PS_NO_RUN || ps_window.run[i].count < ps_window.run[best].count))
 			best = i;
 	return best;
@@ -180,6 +190,8 @@ static uint32_t take_kept(uint32_t count, uint32_t align, bool cuda)
 	if (found == PS_NO_RUN)
 		return found;
 	unkeep(found);
+	if (ps_window.run[found].registered)
+		return found;
 	if (ps_chunk_split(found, found + count) == 0) {
 		keep(found + count);
 		return found;
@@ -288,6 +300,22 @@ void *ps_large_alloc(uint32_t count, uint32_t align, bool cuda, bool *zeroed,
 	return ps_granule_address(first);
 }
 
+/* May it be unpinned here? A registered one not where no driver may be called. */
+static bool may_unpin(uint32_t first)
+{
+	return !ps_window.run[first].registered || ps_thread.driver > 0;
+}
+
+/* The longest kept block that may be unpinned here. */
+static uint32_t find_oldest(void)
+{
+	uint32_t oldest = kept.oldest;
+
+	while (oldest != PS_NO_RUN && !may_unpin(oldest))
+		oldest = ps_window.run[oldest].previous;
+	return oldest;
+}
+
 /* Takes the longest kept block off the list if more than keep bytes are kept. */
 static bool take_oldest(size_t keep_bytes, uint32_t *first, uint8_t *was)
 {
@@ -296,8 +324,8 @@ static bool take_oldest(size_t keep_bytes, uint32_t *first, uint8_t *was)
 	ps_lock(&ps_window.lock);
 	prepare();
 	empty_pockets();
-	if (kept.oldest != PS_NO_RUN && kept.granules << PS_GRANULE_SHIFT > keep_bytes) {
-		*first = kept.oldest;
+	*first = find_oldest();
+	if (*first != PS_NO_RUN && kept.granules << PS_GRANULE_SHIFT > keep_bytes) {
 		unkeep(*first);
 		*was = ps_chunk_busy(*first);
 		taken = true;
@@ -333,8 +361,8 @@ void ps_large_free(uint32_t first)
 	const uint8_t byte = ps_granule_byte(first);
 	const uint32_t count = ps_window.run[first].count;
 	/* What is not locked any more is no good to keep. */
-	const bool release = !(byte & PS_GRANULE_LOCKED) ||
-			     (uint64_t)count << PS_GRANULE_SHIFT > ps_config.retain;
+	bool release = !(byte & PS_GRANULE_LOCKED) ||
+		       (uint64_t)count << PS_GRANULE_SHIFT > ps_config.retain;
 	bool over = false;
 	uint8_t was = 0;
 
@@ -342,6 +370,7 @@ void ps_large_free(uint32_t first)
 		return;
 	ps_lock(&ps_window.lock);
 	prepare();
+	release = release && may_unpin(first);
 	if (release)
 		was = ps_chunk_busy(first);
 	else

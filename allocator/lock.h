@@ -10,7 +10,11 @@
  *     foreign ranges (foreign.c) -> jemalloc's own -> window (window.c) -> budget (budget.c)
  *                                                  -> table (table.c) -> log (log.c)
  *
- * Under none of them may anything allocate from the program's malloc, or call into the program.
+ * As far out as foreign ranges, and never held together with them: tracked ranges (tracked.c), under
+ * which the table's is taken, and registering (registration.c), under which the window's is.
+ *
+ * Under none of them may anything allocate from the program's malloc, or call into the program; but
+ * the driver is called with registering held, and does what it likes.
  */
 #include <stdatomic.h>
 

@@ -236,6 +236,7 @@ static void begin_run(uint32_t first, uint32_t count)
 	ps_window_record(first, count);
 	ps_window.run[first].slot = -1;
 	ps_window.run[first].kept = 0;
+	ps_window.run[first].registered = 0;
 	for (uint32_t i = first; i < first + count; i++) {
 		ps_window.run[i].returned = 0;
 		memset(ps_window.run[i].unused, 0, sizeof(ps_window.run[i].unused));

@@ -50,6 +50,7 @@ struct ps_run {
 	uint32_t huge;           /* chunks: 4 KiB pages of it that were in huge pages when pinned */
 	uint32_t returned;  /* per granule, slabs: 4 KiB pages in no extent of jemalloc's ... */
 	uint8_t kept;       /* large: freed, and kept for reuse */
+	uint8_t registered; /* chunks: enum ps_registered of chunk.h */
 	uint64_t unused[8]; /* ... and which these are, a bit each */
 };
 

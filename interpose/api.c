@@ -14,24 +14,33 @@
 #include "foreign.h"
 #include "heap.h"
 #include "malloc.h"
+#include "registration.h"
 #include "table.h"
+#include "tracked.h"
 
 /* Switched off, or without a window: as if the library were not there. */
-static bool inert(void)
+static bool absent(void)
 {
 	return ps_window.size == 0;
 }
 
+/* Also where the heap must not be entered: in a handler of fork that runs while it is held still. */
+static bool inert(void)
+{
+	return absent() || ps_thread.depth > 0;
+}
+
 int pinshim_present(void)
 {
-	return !inert();
+	return !absent();
 }
 
 int pinshim_is_pinned(const void *address, size_t length)
 {
 	if (ps_in_window(address))
 		return ps_heap_is_pinned(address, length);
-	return ps_foreign_count() > 0 && ps_foreign_is_pinned(address, length);
+	return (ps_tracked_count() > 0 && ps_tracked_is_pinned(address, length)) ||
+	       (ps_foreign_count() > ps_tracked_count() && ps_foreign_is_pinned(address, length));
 }
 
 void *pinshim_alloc(size_t size, size_t alignment)
@@ -44,8 +53,13 @@ void *pinshim_alloc(size_t size, size_t alignment)
 		errno = inert() ? ENOSYS : EINVAL;
 		return NULL;
 	}
+	ps_thread.driver++;
 	block = ps_heap_alloc(PS_HEAP_CUDA, PINSHIM_ENTRY_PINSHIM_ALLOC, size, alignment, false,
 			      &why);
+	/* Locked is what was promised; registered it is where that is possible. */
+	if (block != NULL)
+		(void)ps_registration_cover(block);
+	ps_thread.driver--;
 	if (block == NULL) {
 		ps_count_failed(PINSHIM_ENTRY_PINSHIM_ALLOC);
 		ps_budget_refuse(&why, "an error");
@@ -58,11 +72,11 @@ int pinshim_free(void *block)
 {
 	if (block == NULL)
 		return 0;
-	if (inert())
+	if (absent())
 		return -ENOSYS;
 	if (!ps_in_window(block))
 		return -EINVAL;
-	ps_heap_free(block, "pinshim_free()");
+	ps_registration_park(block, "pinshim_free()");
 	return 0;
 }
 
@@ -164,7 +178,7 @@ int pinshim_stats(struct pinshim_stats *stats, size_t size)
 		.refused = refusals(table),
 	};
 
-	if (inert())
+	if (absent())
 		return -ENOSYS;
 	if (stats == NULL || size == 0)
 		return -EINVAL;
@@ -176,5 +190,13 @@ int pinshim_stats(struct pinshim_stats *stats, size_t size)
 
 size_t pinshim_trim(size_t keep)
 {
-	return inert() ? 0 : ps_heap_trim(keep);
+	size_t unpinned;
+
+	if (inert())
+		return 0;
+	ps_registration_unpark();
+	ps_thread.driver++;
+	unpinned = ps_heap_trim(keep);
+	ps_thread.driver--;
+	return unpinned;
 }

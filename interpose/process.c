@@ -33,6 +33,7 @@
 #include "syscall.h"
 #include "table.h"
 #include "text.h"
+#include "tracked.h"
 #include "window.h"
 
 #define PUBLIC __attribute__((visibility("default")))
@@ -265,6 +266,7 @@ PUBLIC int execle(const char *path, const char *first, ...)
 static void fork_prepare(void)
 {
 	ps_foreign_fork_prepare();
+	ps_tracked_fork_prepare();
 	ps_heap_fork_prepare();
 	ps_table_fork_prepare();
 }
@@ -275,6 +277,7 @@ static void fork_parent(void)
 		ps_count_add(&ps_table()->fork_children, 1);
 	ps_table_fork_parent();
 	ps_heap_fork_parent();
+	ps_tracked_fork_parent();
 	ps_foreign_fork_parent();
 }
 

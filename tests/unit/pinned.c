@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "chunk.h"
 #include "config.h"
 #include "counters.h"
 #include "heap.h"
@@ -87,6 +88,8 @@ static void check_published(uint32_t first)
 	ck_assert_uint_eq(range->flags & PINSHIM_RANGE_LOCKED, PINSHIM_RANGE_LOCKED);
 	ck_assert_int_eq(!(range->flags & PINSHIM_RANGE_HUGE), !(byte & PS_GRANULE_HUGE));
 	ck_assert_int_eq(!(range->flags & PINSHIM_RANGE_HEAP_CUDA), !(byte & PS_GRANULE_CUDA));
+	ck_assert_int_eq(!(range->flags & PINSHIM_RANGE_REGISTERED),
+			 run->registered != PS_REGISTERED);
 }
 
 /* Every granule of a run says the same. */
@@ -127,7 +130,7 @@ static void check_free_runs(void)
 
 void pinned_check(void)
 {
-	uint64_t locked = 0, chunks = 0;
+	uint64_t locked = 0, registered = 0, chunks = 0;
 	struct pinned now;
 
 	for (uint32_t i = 0; i < ps_window.frontier; i += ps_window.run[i].count) {
@@ -135,6 +138,8 @@ void pinned_check(void)
 		if (!(ps_window.granule[i] & PS_GRANULE_LOCKED))
 			continue;
 		locked += (uint64_t)ps_window.run[i].count << PS_GRANULE_SHIFT;
+		if (ps_window.run[i].registered == PS_REGISTERED)
+			registered += (uint64_t)ps_window.run[i].count << PS_GRANULE_SHIFT;
 		chunks++;
 	}
 	check_free_runs();
@@ -144,6 +149,7 @@ void pinned_check(void)
 	ck_assert_uint_eq(now.published, locked);
 	ck_assert_uint_eq(now.gauge, locked);
 	ck_assert_uint_eq(now.claimed, locked);
+	ck_assert_uint_eq(ps_table()->registered_bytes, registered);
 	ck_assert_uint_le(now.huge_gauge, locked);
 	if (ps_config.hugepages != PS_HUGEPAGES_HUGETLB)
 		ck_assert_int_eq(now.locked_kb, (long)(locked >> 10));

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef PS_REGISTRATION_H
+#define PS_REGISTRATION_H
+/*
+ * Registering chunks of the CUDA heap with the driver: whole chunks, so that no block lies across the
+ * border of a registration (a copy that does fails), in pieces of at most 64 GiB (a call for 512 GiB
+ * fails, vllm#51080); lazily, when there is a context; once.
+ *
+ * Owns one lock, an outermost one (lock.h): the driver is called with it held.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * Makes sure that the chunk of this block is registered, if there is a driver and a context. 0 also
+ * where there is none, and for any address that is in no chunk of the CUDA heap; else the driver's
+ * error, positive.
+ */
+int ps_registration_cover(const void *block);
+
+/*
+ * Unregisters a chunk that is to be unpinned. 0; the driver's error, upon which the memory must not be
+ * unmapped. Called by ps_chunk_release() for chunks that are registered.
+ */
+int ps_registration_drop(uint32_t first);
+
+/* A context is about to go, and every registration with it: forgets them; blocks stay locked. */
+void ps_registration_drop_all(void);
+
+/*
+ * After that, where another context is current: registers all chunks again, for the blocks that are
+ * in use. What cannot be registered is as it is without a context.
+ */
+void ps_registration_cover_all(void);
+
+/*
+ * Frees a block of the CUDA heap once the device can no longer be using it: cudaFreeHost() waits for
+ * the device, and a copy from the block may be under way. The block is parked; the device is waited
+ * for here when many or much is parked, and by ps_registration_unpark(). call as in ps_heap_free().
+ * May be called from inside pinshim, where a fork handler of the program is.
+ */
+void ps_registration_park(void *block, const char *call);
+
+/* Waits for the device if blocks are parked, and frees them. Nothing if the wait is not possible now. */
+void ps_registration_unpark(void);
+
+/* In a forked child nothing is registered, and no driver is ever called. */
+void ps_registration_fork_child(void);
+
+#endif
