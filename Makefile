@@ -55,13 +55,14 @@ PRELOAD_SRCS := $(sort $(wildcard tests/preload/*.c))
 # *_rt.c are linked with the fake runtime and *_drv.c with the fake driver.
 CUDA_SRCS := $(sort $(wildcard tests/cuda/*.c))
 FAKE_SRCS := $(sort $(wildcard tests/fakes/*.c))
+GPU_SRCS := $(sort $(wildcard tests/gpu/*.c))
 BENCH_SRCS := $(sort $(wildcard tests/bench/*.c))
-SCRIPT_TESTS := $(sort $(wildcard tests/cuda/*.sh tests/preload/*.sh tests/programs/*.sh))
+SCRIPT_TESTS := $(sort $(wildcard tests/cuda/*.sh tests/gpu/*.sh tests/preload/*.sh tests/programs/*.sh))
 HEADERS := $(sort $(wildcard allocator/*.h interpose/*.h aio/*.h tools/*.h tests/*/*.h))
 PUBLIC_HEADERS := $(wildcard interpose/pinshim.h allocator/pinshim_table.h \
 	allocator/pinshim_table_reader.h aio/pinshim_aio.h)
 C_SRCS := $(filter %.c,$(ALLOCATOR_SRCS) $(INTERPOSE_SRCS) $(AIO_SRCS) $(TOOLS_SRCS) $(UNIT_SRCS) \
-	$(UNIT_LIB_SRCS) $(PRELOAD_SRCS) $(CUDA_SRCS) $(FAKE_SRCS) $(BENCH_SRCS))
+	$(UNIT_LIB_SRCS) $(PRELOAD_SRCS) $(CUDA_SRCS) $(FAKE_SRCS) $(GPU_SRCS) $(BENCH_SRCS))
 MAN_PAGES := $(sort $(wildcard */*.[1357]))
 SCRIPTS := $(shell grep -lsE '^\#!.*\b(ba)?sh$$' .ci/* scripts/* tests/run tests/*/*)
 
@@ -88,7 +89,7 @@ endif
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
-.PHONY: all tests demo check check-built check-asan bench install clean help
+.PHONY: all tests gpu demo check check-built check-asan bench install clean help
 .PHONY: lint lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell lint-format lint-man format
 
 all: $(PRODUCTS) $(BUILD)/allocator.a
@@ -212,10 +213,36 @@ $(BUILD)/tests/cuda/%: tests/cuda/%.c $(FAKE_LIBRARIES)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -pthread -o $@ $< \
 		$(if $(filter %_rt,$@),-L$(FAKES) -lcudart) $(if $(filter %_drv,$@),-L$(FAKES) -lcuda) -ldl
 
+# What scripts/gpu-check runs on NVIDIA's libraries is linked as programs of their users are: with a
+# runtime by the name of a CUDA release, for which the fake one stands in.
+GPU_RELEASES := 12 13
+GPU_PROGRAMS := $(foreach release,$(GPU_RELEASES),$(GPU_SRCS:tests/gpu/%.c=$(BUILD)/tests/gpu/$(release)/%))
+
+$(BUILD)/tests/gpu/%/libcudart.so: $(FAKE_RUNTIME_SRCS:%.c=$(BUILD)/%.o) tests/fakes/libcudart.map
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)sed 's/13/$*/' $(filter %.map,$^) >$(@D)/libcudart.map
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(FAKE_LDFLAGS) -Wl,-soname,$(@F).$* \
+		-Wl,--version-script=$(@D)/libcudart.map -o $@ $(filter %.o,$^) -ldl
+
+define gpu_programs
+$$(BUILD)/tests/gpu/$(1)/%: CFLAGS += $$(NO_BUILTIN)
+$$(BUILD)/tests/gpu/$(1)/%: tests/gpu/%.c $$(BUILD)/tests/gpu/$(1)/libcudart.so $$(FAKES)/libcuda.so
+	@mkdir -p $$(@D)
+	$$(say) CC $$@
+	$$(Q)$$(CC) $$(CPPFLAGS) $$(CFLAGS) -MMD -MP -MF $$@.d $$(LDFLAGS) -pthread -o $$@ $$< \
+		-Wl,--as-needed -L$$(BUILD)/tests/gpu/$(1) -lcudart -L$$(FAKES) -lcuda -ldl
+
+endef
+$(foreach release,$(GPU_RELEASES),$(eval $(call gpu_programs,$(release))))
+
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
 tests: all $(addprefix $(BUILD)/fault/,$(LIBRARY)) $(call UNIT_TESTS,$(BUILD)) $(PRELOAD_PROGRAMS) \
-	$(FAKE_LIBRARIES) $(CUDA_PROGRAMS)
+	$(FAKE_LIBRARIES) $(CUDA_PROGRAMS) $(GPU_PROGRAMS)
+
+# What scripts/gpu-check needs.
+gpu: $(PRODUCTS) $(FAKE_LIBRARIES) $(GPU_PROGRAMS)
 
 # The targets below that install something must do so before the rest is looked at.
 again = +$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(JOBS))
@@ -301,6 +328,7 @@ help:
 	@echo 'check-asan  the unit tests under ASan+UBSan, and again under TSan'
 	@echo 'tests       builds what the tests need without running them'
 	@echo 'bench       builds and runs the benchmarks'
+	@echo 'gpu         builds what scripts/gpu-check runs on a machine with a GPU'
 	@echo 'lint        gcc, clang, clang-tidy, cppcheck, shellcheck, clang-format, mandoc'
 	@echo 'format      lays the sources out as lint wants them'
 	@echo 'install     honours PREFIX (or prefix, libdir, ...) and DESTDIR'
