@@ -21,6 +21,7 @@
 
 #include "budget.h"
 #include "counters.h"
+#include "cuda.h"
 #include "foreign.h"
 #include "heap.h"
 #include "log.h"
@@ -130,6 +131,9 @@ static __attribute__((noinline)) void release(void *block, const char *call)
 	}
 	if (unlikely(atomic_load_explicit(&deferred, memory_order_relaxed) != NULL))
 		free_deferred();
+	/* Registered with CUDA, part of it at least, and freed without unregistering. */
+	if (unlikely(ps_foreign_count() > 0) && ps_heap_entry(block) != PINSHIM_ENTRIES)
+		ps_cuda_forget(block, ps_heap_usable(block, call));
 	ps_heap_free(block, call);
 	errno = saved;
 }
@@ -313,6 +317,7 @@ static void drop_foreign(void *pointer)
 	if (pointer == NULL || ps_foreign_count() == 0 || ps_thread.depth > 0)
 		return;
 	length = ps_next.malloc_usable_size(pointer);
+	ps_cuda_forget(pointer, length);
 	if (!ps_foreign_touches(pointer, length))
 		return;
 	ps_foreign_drop(pointer, length, true);

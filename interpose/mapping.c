@@ -21,6 +21,7 @@
 #include <sys/mman.h>
 #include <sys/shm.h>
 
+#include "cuda.h"
 #include "heap.h"
 #include "maps.h"
 #include "next.h"
@@ -42,6 +43,7 @@ static void forget(uintptr_t base, uintptr_t end)
 {
 	uintptr_t from, to;
 
+	ps_cuda_forget((void *)base, end - base);
 	ps_foreign_drop((void *)base, end - base, true);
 	if (in_window(base, end, &from, &to))
 		ps_heap_replaced((void *)from, to - from);
@@ -298,8 +300,10 @@ static void drop_above(uintptr_t end)
 
 	end = (end + page - 1) & -page;
 	now = (now + page - 1) & -page;
-	if (end < now)
+	if (end < now) {
+		ps_cuda_forget((void *)end, now - end);
 		ps_foreign_drop((void *)end, now - end, true);
+	}
 }
 
 /*

@@ -4,13 +4,13 @@
  */
 #include "next.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "counters.h"
+#include "proc_address.h"
 #include "syscall.h"
 
 /* glibc's own, for a request that arrives while the next definitions are being looked up. */
@@ -52,7 +52,7 @@ static void *absent_pointer(void)
 /* The next definition of a name, or instead where there is none. */
 static void *find(const char *name, void *instead)
 {
-	void *found = dlsym(RTLD_NEXT, name);
+	void *found = ps_next_definition(name);
 
 	return found != NULL ? found : instead;
 }

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef PS_LOOKUP_H
+#define PS_LOOKUP_H
+/*
+ * The ways in to CUDA that are not symbols a program is linked to: dlsym() on a handle, and
+ * cuGetProcAddress() (cudart itself, CuPy, NCCL, JAX, numba).
+ */
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Bits of pinshim_table.hooks_reached. */
+enum {
+	PS_REACHED_MALLOC = 1,
+	PS_REACHED_RUNTIME = 2,
+	PS_REACHED_DLSYM = 4,
+	PS_REACHED_PROC_ADDRESS = 8,
+	PS_REACHED_DRIVER = 16,
+};
+
+/* A function of CUDA that we stand in for. */
+struct ps_hook {
+	const char
+		*name;   /* exported name: "cuMemHostAlloc", "cuMemAllocHost_v2", "cudaHostAlloc" */
+	void *hook;      /* what callers get instead */
+	void **original; /* where hook looks for the real one; NULL inside until it is known */
+	bool runtime;    /* of libcudart, else of libcuda */
+};
+
+/*
+ * All of them, sorted by name; cuda_hooks.c. The runtime ones appear once for each copy of libcudart
+ * that is told apart (copy 0 is the next definition after us, see ps_runtime_hook()).
+ */
+extern const struct ps_hook ps_cuda_hooks[];
+extern const size_t ps_cuda_hooks_count;
+
+/* The entry of a name, or NULL. Exact names only: cublas, cudnn and curl begin with "cu" as well. */
+const struct ps_hook *ps_hook_find(const char *name);
+
+/*
+ * What a caller gets for a symbol of a CUDA library: our hook, with real remembered as its original,
+ * or real itself where the name is none of ours or we are switched off. base tells copies of
+ * libcudart apart: the address where the object that holds real is mapped. Takes no lock.
+ */
+void *ps_hook_for(const char *name, void *real, const void *base);
+
+/* The real dlsym. Set by the constructor; dlsym.S jumps through it. */
+extern void *(*ps_dlsym_next)(void *handle, const char *name) __attribute__((visibility("hidden")));
+
+#endif
