@@ -45,7 +45,7 @@ static const char *const on_fails[] = { "error", "fallback", NULL };
 static const char *const hugepages[] = { "thp", "hugetlb", "off", NULL };
 static const char *const log_levels[] = { "error", "warn", "info", "debug", NULL };
 static const char *const aios[] = { "auto", "uring", "libaio", "off", NULL };
-static const char *const deepbinds[] = { "strip", "keep", NULL };
+static const char *const deepbinds[] = { "auto", "strip", "keep", NULL };
 
 static void *field(const struct option *option, const struct ps_config *config)
 {
@@ -347,7 +347,7 @@ static const struct option options[] = {
 		      "%e the program, %r the rank and %% a percent sign" },
 	{ .name = "PINSHIM_LOG", .initial = "warn", FIELD(log), CHOICE(log_levels) },
 	{ .name = "PINSHIM_AIO", .initial = "auto", FIELD(aio), CHOICE(aios) },
-	{ .name = "PINSHIM_DEEPBIND", .initial = "strip", FIELD(deepbind), CHOICE(deepbinds) },
+	{ .name = "PINSHIM_DEEPBIND", .initial = "auto", FIELD(deepbind), CHOICE(deepbinds) },
 	{ .name = "PINSHIM_AIO_REPAIR" },
 	{ .name = "PINSHIM_TRACE" },
 	{ .name = "PINSHIM_FAULT" },

@@ -15,7 +15,7 @@ enum ps_backend { PS_BACKEND_NATIVE, PS_BACKEND_CUDA, PS_BACKEND_OFF };
 enum ps_on_fail { PS_ON_FAIL_ERROR, PS_ON_FAIL_FALLBACK };
 enum ps_hugepages { PS_HUGEPAGES_THP, PS_HUGEPAGES_HUGETLB, PS_HUGEPAGES_OFF };
 enum ps_aio { PS_AIO_AUTO, PS_AIO_URING, PS_AIO_LIBAIO, PS_AIO_OFF };
-enum ps_deepbind { PS_DEEPBIND_STRIP, PS_DEEPBIND_KEEP };
+enum ps_deepbind { PS_DEEPBIND_AUTO, PS_DEEPBIND_STRIP, PS_DEEPBIND_KEEP };
 
 #define PS_RANGES_MAX 16
 
@@ -39,7 +39,7 @@ struct ps_config {
 	const char *stats;           /* PINSHIM_STATS: "stderr", "off", or a path pattern */
 	enum ps_log_level log;       /* PINSHIM_LOG */
 	enum ps_aio aio;             /* PINSHIM_AIO; read here to find a bad value early */
-	enum ps_deepbind deepbind; /* PINSHIM_DEEPBIND: clear RTLD_DEEPBIND in dlopen, or keep it */
+	enum ps_deepbind deepbind; /* PINSHIM_DEEPBIND: whether dlopen clears RTLD_DEEPBIND */
 };
 
 /* The settings in force; the defaults until the constructor has read the environment. */

@@ -116,7 +116,7 @@ static void start_malloc(void)
 		ps_log(PS_LOG_WARN, "PINSHIM_MALLOC is set but no malloc is served: %s", obstacle);
 		return;
 	}
-	if (ps_config.deepbind == PS_DEEPBIND_STRIP)
+	if (ps_config.deepbind == PS_DEEPBIND_AUTO)
 		ps_dlopen_mask = ~(unsigned int)RTLD_DEEPBIND;
 	ps_malloc_start(&ps_config);
 }
@@ -144,6 +144,8 @@ static __attribute__((constructor)) void start(void)
 	read_settings();
 	if (ps_config.backend == PS_BACKEND_OFF || !start_heap())
 		return;
+	if (ps_config.deepbind == PS_DEEPBIND_STRIP)
+		ps_dlopen_mask = ~(unsigned int)RTLD_DEEPBIND;
 	ps_process_start();
 	start_malloc();
 }

@@ -54,9 +54,12 @@ way "a library, RTLD_LOCAL" cuda_runtime cudaHostAlloc=1,cudaMallocHost=1 \
 	"$programs/ways_lookup" library "$TMP/libways.so"
 way "a library of the driver's, RTLD_LOCAL" cuda_driver cuMemHostAlloc=2,cuMemAllocHost=2 \
 	"$programs/ways_lookup" library "$TMP/libways_drv.so"
-# Such a library is reached where the flag is taken off, which is where malloc is served.
+# Such a library is reached where the flag is taken off: where malloc is served, or when told to.
+settings=(PINSHIM_DEEPBIND=strip)
+way "a library, RTLD_DEEPBIND told off" cuda_runtime cudaHostAlloc=1,cudaMallocHost=1 \
+	"$programs/ways_lookup" deepbind "$TMP/libways.so"
 settings=(PINSHIM_MALLOC=64M-)
-way "a library, RTLD_DEEPBIND" cuda_runtime cudaHostAlloc=1,cudaMallocHost=1 \
+way "a library, RTLD_DEEPBIND taken off" cuda_runtime cudaHostAlloc=1,cudaMallocHost=1 \
 	"$programs/ways_lookup" deepbind "$TMP/libways.so"
 settings=()
 

@@ -103,7 +103,8 @@ done
 for value in auto uring libaio off; do
 	right PINSHIM_AIO=$value
 done
-wrong PINSHIM_DEEPBIND yes strip keep
+wrong PINSHIM_DEEPBIND yes auto strip keep
+right PINSHIM_DEEPBIND=auto
 right PINSHIM_DEEPBIND=strip
 right PINSHIM_DEEPBIND=keep
 

@@ -69,7 +69,7 @@ START_TEST(defaults)
 	ck_assert_str_eq(config.stats, "stderr");
 	ck_assert_int_eq(config.log, PS_LOG_WARN);
 	ck_assert_int_eq(config.aio, PS_AIO_AUTO);
-	ck_assert_int_eq(config.deepbind, PS_DEEPBIND_STRIP);
+	ck_assert_int_eq(config.deepbind, PS_DEEPBIND_AUTO);
 }
 END_TEST
 
@@ -289,7 +289,7 @@ static const struct {
 	{ "PINSHIM_HUGEPAGES", "1", "no such choice: use thp, hugetlb or off" },
 	{ "PINSHIM_LOG", "verbose", "no such choice: use error, warn, info or debug" },
 	{ "PINSHIM_AIO", "io_uring", "no such choice: use auto, uring, libaio or off" },
-	{ "PINSHIM_DEEPBIND", "yes", "no such choice: use strip or keep" },
+	{ "PINSHIM_DEEPBIND", "yes", "no such choice: use auto, strip or keep" },
 #define SIZE_FORM "bytes with K, M, G or T (8G), or a percentage of RAM (50%)"
 	{ "PINSHIM_LIMIT", "abc", "not a size: use none, " SIZE_FORM },
 	{ "PINSHIM_LIMIT", "8GB", "not a size: use none, " SIZE_FORM },
@@ -415,7 +415,7 @@ START_TEST(print_and_read_again)
 	ck_assert_str_eq(printed("PINSHIM_NODE_LIMIT"), "none");
 	ck_assert_str_eq(printed("PINSHIM_RETAIN"), "512M");
 	ck_assert_str_eq(printed("PINSHIM_STATS"), "stderr");
-	ck_assert_str_eq(printed("PINSHIM_DEEPBIND"), "strip");
+	ck_assert_str_eq(printed("PINSHIM_DEEPBIND"), "auto");
 	for (unsigned i = 0; i < 8; i++) {
 		snprintf(kept[i], sizeof(kept[i]), "%s", printed(all[i]));
 		names[i] = all[i];
