@@ -54,11 +54,21 @@ struct heap_state {
 	uint64_t slab_granules; /* in chunks of this heap, for the growth rule */
 	struct ps_refusal refusal;          /* the last */
 	atomic_uint_fast64_t refused_until; /* coarse monotonic ns; 0: ask */
+	atomic_size_t no_pages;     /* extents of this size and more fit into no unused pages */
+	atomic_size_t no_block;     /* requests of this size and more found nothing in any arena */
 	atomic_uint arenas;         /* how many were made; 0 before the first use and after fork */
 	unsigned index[ARENAS_MAX]; /* jemalloc's numbers of them */
+	struct {
+		unsigned arenas,
+			index[ARENAS_MAX]; /* the parent's, if this is a forked child ... */
+		char *next, *end;          /* ... and the rest of its chunk */
+	} inherited;
 };
 
-static struct heap_state heaps[PS_HEAPS];
+static struct heap_state heaps[PS_HEAPS] = {
+	[PS_HEAP_MALLOC] = { .no_pages = SIZE_MAX, .no_block = SIZE_MAX },
+	[PS_HEAP_CUDA] = { .no_pages = SIZE_MAX, .no_block = SIZE_MAX },
+};
 
 /*
  * jemalloc is first called, and its arenas are made, under this lock, and a fork waits for that: before
@@ -133,12 +143,27 @@ static void mark_pages(uint32_t granule, uint32_t page, uint32_t pages, bool unu
 	run->returned += unused ? pages : -pages;
 }
 
+/* Something came free: what did not fit may fit now. */
+static void try_anew(atomic_size_t *least)
+{
+	if (atomic_load_explicit(least, memory_order_relaxed) != SIZE_MAX)
+		atomic_store(least, SIZE_MAX);
+}
+
+static void does_not_fit(atomic_size_t *least, size_t size)
+{
+	if (size < atomic_load_explicit(least, memory_order_relaxed))
+		atomic_store(least, size);
+}
+
 /* Takes pages of a granule back from jemalloc, and unpins it if that makes it complete. */
 static void give_granule(uint32_t granule, uint32_t page, uint32_t pages)
 {
 	bool release = false;
 	uint8_t was = 0;
 
+	try_anew(&heaps[ps_granule_byte(granule) & PS_GRANULE_CUDA ? PS_HEAP_CUDA : PS_HEAP_MALLOC]
+			  .no_pages);
 	ps_lock(&ps_window.lock);
 	mark_pages(granule, page, pages, true);
 	if ((ps_window.granule[granule] & PS_GRANULE_STATE) == PS_GRANULE_SLAB &&
@@ -209,6 +234,8 @@ static char *reuse_pages(struct heap_state *heap, size_t size, size_t align)
 {
 	char *at = NULL;
 
+	if (size >= atomic_load_explicit(&heap->no_pages, memory_order_relaxed))
+		return NULL;
 	ps_lock(&ps_window.lock);
 	for (uint32_t i = 0; i < atomic_load(&ps_window.frontier) && at == NULL;
 	     i += ps_window.run[i].count)
@@ -216,6 +243,8 @@ static char *reuse_pages(struct heap_state *heap, size_t size, size_t align)
 			at = find_unused(i, size, align);
 	if (at != NULL)
 		use_pages(at, size);
+	else if (align <= PAGE)
+		does_not_fit(&heap->no_pages, size);
 	ps_unlock(&ps_window.lock);
 	return at;
 }
@@ -397,6 +426,27 @@ static void start_jemalloc(void)
 	jemalloc_start.ready = true;
 }
 
+static void purge(unsigned index)
+{
+	size_t mib[3], length = 3;
+
+	if (psje_mallctlnametomib("arena.0.purge", mib, &length) != 0)
+		return;
+	mib[1] = index;
+	psje_mallctlbymib(mib, length, NULL, NULL, NULL, 0);
+}
+
+/* Gives back what was free in the parent's arenas, which serve nothing here any more. */
+static void give_inherited(struct heap_state *heap)
+{
+	for (unsigned i = 0; i < heap->inherited.arenas; i++)
+		purge(heap->inherited.index[i]);
+	if (heap->inherited.arenas > 0 && heap->inherited.end > heap->inherited.next)
+		give_pages(heap->inherited.next,
+			   (size_t)(heap->inherited.end - heap->inherited.next));
+	heap->inherited.arenas = 0;
+}
+
 /* Makes a heap's arenas. jemalloc's start lock held. */
 static void make_arenas_locked(void *argument)
 {
@@ -405,6 +455,7 @@ static void make_arenas_locked(void *argument)
 	unsigned made = 0;
 
 	start_jemalloc();
+	give_inherited(heap);
 	heap->hooks = (extent_hooks_t){
 		.alloc = hook_alloc,
 		.dalloc = hook_dalloc,
@@ -482,6 +533,10 @@ void *ps_arena_alloc(enum ps_heap which, size_t size, size_t align, bool zero,
 	const bool knew = refused_lately(heap);
 	void *block;
 
+	if (knew && size >= atomic_load_explicit(&heap->no_block, memory_order_relaxed)) {
+		last_refusal(heap, why);
+		return NULL;
+	}
 	if (arenas == 0)
 		arenas = make_arenas(heap);
 	block = try_arenas(heap, arenas, size, flags);
@@ -493,12 +548,16 @@ void *ps_arena_alloc(enum ps_heap which, size_t size, size_t align, bool zero,
 		if (block == NULL)
 			last_refusal(heap, why);
 	}
+	if (block == NULL)
+		does_not_fit(&heap->no_block, size);
 	return block;
 }
 
 void ps_arena_free(void *block)
 {
 	psje_dallocx(block, MALLOCX_TCACHE_NONE);
+	for (unsigned h = 0; h < PS_HEAPS; h++)
+		try_anew(&heaps[h].no_block);
 }
 
 size_t ps_arena_size(const void *block)
@@ -509,16 +568,6 @@ size_t ps_arena_size(const void *block)
 size_t ps_arena_resize(void *block, size_t size)
 {
 	return psje_xallocx(block, size, 0, MALLOCX_TCACHE_NONE);
-}
-
-static void purge(unsigned index)
-{
-	size_t mib[3], length = 3;
-
-	if (psje_mallctlnametomib("arena.0.purge", mib, &length) != 0)
-		return;
-	mib[1] = index;
-	psje_mallctlbymib(mib, length, NULL, NULL, NULL, 0);
 }
 
 /* The rest of the current chunk goes back too; the next extent begins a new chunk. */
@@ -630,6 +679,22 @@ static void free_emap_lock(void)
 	lock->__data.__kind = kind;
 }
 
+/*
+ * Remembers what the parent's arenas were: what is free in them is given back when the child first
+ * needs arenas of its own, since most children exec or exit before that.
+ */
+static void inherit(struct heap_state *heap)
+{
+	const unsigned arenas = atomic_load(&heap->arenas);
+
+	if (arenas == 0)
+		return;
+	heap->inherited.arenas = arenas;
+	memcpy(heap->inherited.index, heap->index, sizeof(heap->index));
+	heap->inherited.next = heap->next;
+	heap->inherited.end = heap->end;
+}
+
 /* Children of a raw clone() come here too; jemalloc's handler frees its locks in them as well. */
 void ps_arena_fork_child(void)
 {
@@ -642,9 +707,12 @@ void ps_arena_fork_child(void)
 	ps_lock_reset(&jemalloc_start.lock);
 	for (unsigned h = 0; h < PS_HEAPS; h++) {
 		ps_lock_reset(&heaps[h].carve);
+		inherit(&heaps[h]);
 		heaps[h].next = heaps[h].end = NULL;
 		heaps[h].slab_granules = 0;
 		atomic_store(&heaps[h].refused_until, 0);
+		atomic_store(&heaps[h].no_pages, SIZE_MAX);
+		atomic_store(&heaps[h].no_block, SIZE_MAX);
 		atomic_store(&heaps[h].arenas, 0);
 	}
 }

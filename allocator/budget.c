@@ -291,10 +291,26 @@ static int claim_node(uint64_t bytes, struct ps_refusal *why)
 	return refuse(why, PS_LIMIT_NODE, bytes, limit, others + budget.claimed);
 }
 
+/* A quarter of the tightest memory cgroup's limit; more than that is not kept for reuse. */
+static uint64_t retain_most = UINT64_MAX;
+
+uint64_t ps_budget_retain(void)
+{
+	const uint64_t most = __atomic_load_n(&retain_most, __ATOMIC_RELAXED);
+
+	return ps_config.retain < most ? ps_config.retain : most;
+}
+
 static void find_once(void)
 {
-	if (!budget.found)
-		budget.found = !is_shortage(ps_cgroup_find());
+	struct ps_cgroup_room cgroup;
+
+	if (budget.found)
+		return;
+	budget.found = !is_shortage(ps_cgroup_find());
+	ps_cgroup_room(0, 0, &cgroup);
+	__atomic_store_n(&retain_most, cgroup.room == UINT64_MAX ? UINT64_MAX : cgroup.allowed / 4,
+			 __ATOMIC_RELAXED);
 }
 
 void ps_budget_start(void)

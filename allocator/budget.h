@@ -57,6 +57,12 @@ void ps_budget_release(uint64_t bytes);
 /* Bytes claimed now. */
 uint64_t ps_budget_claimed(void);
 
+/*
+ * How much freed memory may stay pinned for reuse: PINSHIM_RETAIN, but no more than a quarter of what
+ * the memory cgroup allows, since what is kept is missing to whatever else runs there.
+ */
+uint64_t ps_budget_retain(void);
+
 /* In a forked child nothing is locked: claims start from zero. */
 void ps_budget_fork_child(void);
 

@@ -39,7 +39,7 @@ struct ps_config {
 	const char *stats;           /* PINSHIM_STATS: "stderr", "off", or a path pattern */
 	enum ps_log_level log;       /* PINSHIM_LOG */
 	enum ps_aio aio;             /* PINSHIM_AIO; read here to find a bad value early */
-	enum ps_deepbind deepbind; /* PINSHIM_DEEPBIND: whether dlopen clears RTLD_DEEPBIND */
+	enum ps_deepbind deepbind;   /* PINSHIM_DEEPBIND: whether dlopen clears RTLD_DEEPBIND */
 };
 
 /* The settings in force; the defaults until the constructor has read the environment. */

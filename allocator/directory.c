@@ -153,11 +153,18 @@ int pinshim_reader_open_pid(const char *directory, pid_t pid, struct pinshim_rea
 	return pinshim_reader_open(search.path, reader);
 }
 
+/*
+ * More dead tables than this are not worth their memory, however young: a pool of workers that are
+ * ended by signals leaves one each.
+ */
+#define YOUNG_MAX 64
+
 /* The dead that are removed. */
 struct reaping {
 	const char *suffix; /* of the names */
 	time_t before;      /* last written */
 	int removed;
+	int young; /* dead, but written since */
 };
 
 /*
@@ -188,8 +195,12 @@ static int reap_one(const char *path, pid_t pid, void *context)
 	if (ps_syscall4(SYS_newfstatat, AT_FDCWD, path, &status, AT_SYMLINK_NOFOLLOW) < 0)
 		return 0;
 	if (!S_ISREG(status.st_mode) || status.st_uid != (uid_t)ps_syscall0(SYS_geteuid) ||
-	    status.st_mtime > reaping->before || is_being_written(path))
+	    is_being_written(path))
 		return 0;
+	if (status.st_mtime > reaping->before) {
+		reaping->young++;
+		return 0;
+	}
 	if (ps_os_unlink(path) == 0)
 		reaping->removed++;
 	return 0;
@@ -203,6 +214,10 @@ int ps_table_reap(const char *directory, unsigned older_than)
 	ps_syscall2(SYS_clock_gettime, CLOCK_REALTIME, &now);
 	reaping.before = now.tv_sec - (time_t)older_than;
 	each(directory, reaping.suffix, reap_one, &reaping);
+	if (reaping.young > YOUNG_MAX) {
+		reaping.before = now.tv_sec;
+		each(directory, reaping.suffix, reap_one, &reaping);
+	}
 	/* Of a process that was killed while it made its table. */
 	reaping.suffix = PS_TABLE_TEMPORARY;
 	each(directory, reaping.suffix, reap_one, &reaping);

@@ -18,6 +18,7 @@
 
 #include "arena.h"
 #include "chunk.h"
+#include "config.h"
 #include "counters.h"
 #include "foreign.h"
 #include "large.h"
@@ -48,6 +49,24 @@ static uint32_t granules(size_t size)
 	return (uint32_t)((size + PS_GRANULE - 1) >> PS_GRANULE_SHIFT);
 }
 
+/* Are what this entry point served blocks of the heap, and not memory that lies elsewhere? */
+static bool serves_blocks(enum pinshim_entry_point entry)
+{
+	switch (entry) {
+	case PINSHIM_ENTRY_PINSHIM_PIN:
+	case PINSHIM_ENTRY_CUDA_HOST_REGISTER:
+	case PINSHIM_ENTRY_CU_MEM_HOST_REGISTER:
+		return false;
+	case PINSHIM_ENTRY_CUDA_HOST_ALLOC:
+	case PINSHIM_ENTRY_CUDA_MALLOC_HOST:
+	case PINSHIM_ENTRY_CU_MEM_HOST_ALLOC:
+	case PINSHIM_ENTRY_CU_MEM_ALLOC_HOST:
+		return ps_config.backend == PS_BACKEND_NATIVE;
+	default:
+		return true;
+	}
+}
+
 /* Bytes locked and not in live blocks: more than this a trim cannot give. */
 static uint64_t reclaimable(void)
 {
@@ -57,7 +76,7 @@ static uint64_t reclaimable(void)
 	for (unsigned i = 0; i < PINSHIM_ENTRIES; i++) {
 		struct pinshim_entry sum;
 
-		if (i == PINSHIM_ENTRY_PINSHIM_PIN)
+		if (!serves_blocks((enum pinshim_entry_point)i))
 			continue;
 		ps_count_sum(ps_table(), (enum pinshim_entry_point)i, &sum);
 		live += sum.served_bytes - sum.freed_bytes;
@@ -233,6 +252,41 @@ size_t ps_heap_retire(void *pointer, const char *call)
 	return bytes;
 }
 
+/*
+ * Keeps what is free in the arenas to PINSHIM_RETAIN, roughly: looked at after a stripe's threads have
+ * freed an eighth of that. After a trim that gave little, for what is free lies between what is not,
+ * there is no other for a tenth of a second.
+ */
+#define SETTLE_LEAST ((uint64_t)2 << 20)
+#define SETTLE_NS (UINT64_C(100) * 1000000)
+
+static void settle(size_t freed)
+{
+	static struct {
+		uint64_t bytes;
+	} __attribute__((aligned(64))) since[PINSHIM_STRIPES];
+	static uint64_t last;
+	const uint64_t least = ps_budget_retain() / 8 > SETTLE_LEAST ? ps_budget_retain() / 8
+								     : SETTLE_LEAST;
+	uint64_t *bytes = &since[ps_stripe_index()].bytes;
+	uint64_t now, before;
+
+	ps_count_add(bytes, freed);
+	if (ps_count_get(bytes) < least)
+		return;
+	__atomic_store_n(bytes, 0, __ATOMIC_RELAXED);
+	now = ps_os_now_coarse();
+	before = ps_count_get(&last);
+	if (now - before < SETTLE_NS ||
+	    reclaimable() - ps_count_retained(ps_table()) <= ps_budget_retain())
+		return;
+	/* One thread at a time is enough. */
+	if (__atomic_compare_exchange_n(&last, &before, now, false, __ATOMIC_RELAXED,
+					__ATOMIC_RELAXED) &&
+	    ps_arena_trim() >= least)
+		__atomic_store_n(&last, before, __ATOMIC_RELAXED);
+}
+
 void ps_heap_reclaim(void *pointer)
 {
 	ps_thread.depth++;
@@ -240,9 +294,12 @@ void ps_heap_reclaim(void *pointer)
 		ps_large_free(ps_granule_of(pointer));
 		ps_arena_ask_again();
 	} else {
+		const size_t bytes = ps_arena_size(pointer);
+
 		if (ps_granule_byte(ps_granule_of(pointer)) & PS_GRANULE_REPLACED)
-			refill(pointer, ps_arena_size(pointer));
+			refill(pointer, bytes);
 		ps_arena_free(pointer);
+		settle(bytes);
 	}
 	ps_thread.depth--;
 }

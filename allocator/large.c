@@ -259,7 +259,7 @@ static bool put_into_pocket(uint32_t first, uint32_t count)
 /* Sets credit aside, so that the next free of so many granules goes to the pocket. Lock held. */
 static void give_credit(uint32_t count)
 {
-	const uint64_t retain = ps_config.retain >> PS_GRANULE_SHIFT;
+	const uint64_t retain = ps_budget_retain() >> PS_GRANULE_SHIFT;
 	struct pocket *pocket = my_pocket();
 	const uint64_t had = atomic_load(&pocket->credit);
 
@@ -348,7 +348,7 @@ size_t ps_large_trim(size_t keep_bytes)
 /* Keeps a freed block on the list. true if the list now holds more than it may. Lock held. */
 static bool keep_freed(uint32_t first, bool cuda)
 {
-	const uint64_t retain = ps_config.retain >> PS_GRANULE_SHIFT;
+	const uint64_t retain = ps_budget_retain() >> PS_GRANULE_SHIFT;
 
 	keep(first);
 	if (!cuda)
@@ -362,7 +362,7 @@ void ps_large_free(uint32_t first)
 	const uint32_t count = ps_window.run[first].count;
 	/* What is not locked any more is no good to keep. */
 	bool release = !(byte & PS_GRANULE_LOCKED) ||
-		       (uint64_t)count << PS_GRANULE_SHIFT > ps_config.retain;
+		       (uint64_t)count << PS_GRANULE_SHIFT > ps_budget_retain();
 	bool over = false;
 	uint8_t was = 0;
 
@@ -379,7 +379,7 @@ void ps_large_free(uint32_t first)
 	if (release)
 		ps_chunk_release(first, was);
 	if (over)
-		ps_large_trim(ps_config.retain);
+		ps_large_trim(ps_budget_retain());
 }
 
 size_t ps_large_size(uint32_t first)

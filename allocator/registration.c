@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdbool.h>
 
+#include "budget.h"
 #include "chunk.h"
 #include "config.h"
 #include "counters.h"
@@ -349,7 +350,7 @@ void ps_registration_park(void *block, const char *call)
 		park_or_lose(block);
 	}
 	bytes += atomic_fetch_add(&registration.bytes, bytes);
-	if (bytes > PARKED_BYTES || bytes > ps_config.retain)
+	if (bytes > PARKED_BYTES || bytes > ps_budget_retain())
 		ps_registration_unpark();
 }
 

@@ -21,6 +21,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/mman.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -60,6 +61,8 @@ static struct process_page early_page = { .process.table = &early.table };
 
 static struct {
 	struct ps_lock lock;
+	uint64_t mask;               /* the holder's signal mask before */
+	bool forking;                /* held for a fork */
 	struct pinshim_table *table; /* where it lies, for ever */
 	size_t mapped;               /* bytes of it that are memory */
 	size_t reserved;             /* bytes of addresses */
@@ -76,6 +79,28 @@ static struct {
 
 struct ps_process *ps_process = &early_page.process;
 const char *ps_table_directory = PINSHIM_TABLE_DIRECTORY;
+
+/*
+ * With all signals blocked: a handler may call _exit() or exec, which report and withdraw the table,
+ * and must not find the lock held by the thread that it interrupted.
+ */
+static void lock_table(void)
+{
+	const uint64_t all = ~UINT64_C(0);
+	uint64_t before = 0;
+
+	ps_syscall4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof(before));
+	ps_lock(&self.lock);
+	self.mask = before;
+}
+
+static void unlock_table(void)
+{
+	const uint64_t mask = self.mask;
+
+	ps_unlock(&self.lock);
+	ps_syscall4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
+}
 
 static struct pinshim_range *range_of(struct pinshim_table *table, uint32_t slot)
 {
@@ -364,6 +389,8 @@ static int publish(void)
 		return -ESHUTDOWN;
 	fold_early();
 	rc = self.table == &early.table ? -ENOMEM : make_file();
+	if (rc == -ENOSPC && ps_table_reap(ps_table_directory, 0) > 0)
+		rc = make_file();
 	self.failed = rc < 0;
 	if (rc < 0)
 		say_unpublished(rc);
@@ -375,9 +402,9 @@ int ps_table_publish(void)
 	int rc;
 
 	(void)ps_table();
-	ps_lock(&self.lock);
+	lock_table();
 	rc = publish();
-	ps_unlock(&self.lock);
+	unlock_table();
 	if (rc > 0)
 		ps_table_reap(ps_table_directory, REAP_SECONDS);
 	return rc < 0 ? rc : 0;
@@ -406,15 +433,22 @@ static int grow_file(void)
 	return rc;
 }
 
-/* Withdraws a file that cannot hold all ranges: half a table would mislead. */
-static int leave_file(int why)
+/* Goes on with private memory; the file, which perhaps cannot be removed, is no table any more. */
+static int disown_file(void)
 {
 	int rc;
 
-	/* A program that changed its user cannot remove it: nobody shall believe it then. */
 	self.table->magic = 0;
 	rc = switch_memory(-1, NULL);
 	self.table->magic = PINSHIM_TABLE_MAGIC;
+	return rc;
+}
+
+/* Withdraws a file that cannot hold all ranges: half a table would mislead. */
+static int leave_file(int why)
+{
+	int rc = disown_file();
+
 	if (rc < 0)
 		return rc;
 	ps_os_unlink(self.path);
@@ -507,13 +541,13 @@ int ps_table_add(uintptr_t base, size_t length, uint32_t flags)
 	int made = 0;
 
 	(void)ps_table();
-	ps_lock(&self.lock);
+	lock_table();
 	if (!self.path[0] && !self.failed)
 		made = publish();
 	slot = take_slot();
 	if (slot != NO_SLOT)
 		write_range(slot, base, length, flags);
-	ps_unlock(&self.lock);
+	unlock_table();
 	if (made > 0)
 		ps_table_reap(ps_table_directory, REAP_SECONDS);
 	return slot == NO_SLOT ? -ENOMEM : (int)slot;
@@ -528,21 +562,21 @@ static bool slot_in_use(int slot)
 void ps_table_set(int slot, uintptr_t base, size_t length, uint32_t flags)
 {
 	(void)ps_table();
-	ps_lock(&self.lock);
+	lock_table();
 	if (slot_in_use(slot))
 		write_range((uint32_t)slot, base, length, flags);
-	ps_unlock(&self.lock);
+	unlock_table();
 }
 
 void ps_table_remove(int slot)
 {
 	(void)ps_table();
-	ps_lock(&self.lock);
+	lock_table();
 	if (slot_in_use(slot)) {
 		write_range((uint32_t)slot, self.first_free, 0, 0);
 		self.first_free = (uint32_t)slot;
 	}
-	ps_unlock(&self.lock);
+	unlock_table();
 }
 
 void ps_table_gauges(int64_t locked, int64_t huge, int64_t foreign, int64_t registered,
@@ -551,7 +585,7 @@ void ps_table_gauges(int64_t locked, int64_t huge, int64_t foreign, int64_t regi
 	struct pinshim_table *table = ps_table();
 	uint64_t pinned;
 
-	ps_lock(&self.lock);
+	lock_table();
 	ps_count_add(&table->locked_bytes, (uint64_t)locked);
 	ps_count_add(&table->huge_bytes, (uint64_t)huge);
 	ps_count_add(&table->foreign_bytes, (uint64_t)foreign);
@@ -562,32 +596,33 @@ void ps_table_gauges(int64_t locked, int64_t huge, int64_t foreign, int64_t regi
 	pinned = table->locked_bytes + table->foreign_bytes;
 	__atomic_store_n(&table->pinned_bytes, pinned, __ATOMIC_RELAXED);
 	ps_count_peak(&table->pinned_peak_bytes, pinned);
-	ps_unlock(&self.lock);
+	unlock_table();
 }
 
 void ps_table_close(void)
 {
 	if (!ps_table_is_ours())
 		return;
-	ps_lock(&self.lock);
+	lock_table();
 	self.reopen = self.path[0];
-	if (self.path[0])
-		ps_os_unlink(self.path);
+	/* Where it cannot be removed, after setresuid() or chroot(), it is made no table any more. */
+	if (self.path[0] && ps_os_unlink(self.path) < 0)
+		(void)disown_file();
 	self.path[0] = '\0'; /* and so the mapping is nobody's but ours */
 	self.closed = true;
-	ps_unlock(&self.lock);
+	unlock_table();
 }
 
 void ps_table_reopen(void)
 {
 	if (!ps_table_is_ours())
 		return;
-	ps_lock(&self.lock);
+	lock_table();
 	self.closed = false;
 	if (!self.failed && (self.reopen || self.used))
 		publish();
 	self.reopen = false;
-	ps_unlock(&self.lock);
+	unlock_table();
 }
 
 const char *ps_table_path(void)
@@ -597,12 +632,14 @@ const char *ps_table_path(void)
 
 void ps_table_fork_prepare(void)
 {
-	ps_lock(&self.lock);
+	lock_table();
+	self.forking = true;
 }
 
 void ps_table_fork_parent(void)
 {
-	ps_unlock(&self.lock);
+	self.forking = false;
+	unlock_table();
 }
 
 /* Replaces the mapping of the parent's table by empty memory. 0, or -errno with nothing changed. */
@@ -638,6 +675,9 @@ void ps_table_fork_child(void)
 	if (ps_process->table && ps_process->pid == pid)
 		return; /* ps_table_after_fork() was here first */
 	ps_lock_reset(&self.lock);
+	if (self.forking)
+		ps_syscall4(SYS_rt_sigprocmask, SIG_SETMASK, &self.mask, NULL, sizeof(self.mask));
+	self.forking = false;
 	self.failed = false;
 	self.closed = false;
 	self.path[0] = '\0';

@@ -29,6 +29,7 @@
 #include "heap.h"
 #include "next.h"
 #include "os.h"
+#include "own_stack.h"
 #include "report.h"
 #include "syscall.h"
 #include "table.h"
@@ -51,6 +52,12 @@ static void wait_for_report(int reporter)
 	}
 }
 
+static void write_report(void *unused)
+{
+	(void)unused;
+	ps_report_write(ps_config.stats);
+}
+
 /* Writes the report and withdraws the table, once. Preserves errno. */
 static void report(void)
 {
@@ -60,7 +67,8 @@ static void report(void)
 	if (ps_window.size == 0 || !ps_table_is_ours())
 		return;
 	if (atomic_compare_exchange_strong(&reported, &reporter, ps_os_gettid())) {
-		ps_report_write(ps_config.stats);
+		/* The thread that exits may have a stack of 16 KiB, and paths alone are 4 KiB each. */
+		ps_on_own_stack(write_report, NULL);
 		ps_table_close();
 		atomic_store(&reported, DONE);
 		ps_syscall3(SYS_futex, &reported, FUTEX_WAKE_PRIVATE, INT_MAX);
@@ -260,11 +268,18 @@ PUBLIC int execle(const char *path, const char *first, ...)
 }
 
 /*
- * jemalloc's own handlers were registered after these and so ran before: its locks are held. Order
- * of the rest as in lock.h.
+ * The locks are taken in the order of lock.h, jemalloc's by ps_heap_fork_prepare().
+ *
+ * A fork from a signal handler that interrupted the heap: its locks may be this thread's own, so none
+ * is taken. The child begins with new arenas and free locks in any case.
  */
+static _Thread_local bool from_handler __attribute__((tls_model("initial-exec")));
+
 static void fork_prepare(void)
 {
+	from_handler = ps_thread.depth > 0;
+	if (from_handler)
+		return;
 	ps_foreign_fork_prepare();
 	ps_tracked_fork_prepare();
 	ps_heap_fork_prepare();
@@ -273,6 +288,8 @@ static void fork_prepare(void)
 
 static void fork_parent(void)
 {
+	if (from_handler)
+		return;
 	if (ps_count_get(&ps_table()->locked_bytes) > 0)
 		ps_count_add(&ps_table()->fork_children, 1);
 	ps_table_fork_parent();
