@@ -26,12 +26,11 @@
 #include "log.h"
 #include "os.h"
 #include "own_stack.h"
+#include "slab.h"
 #include "syscall.h"
 #include "window.h"
 
 #define ARENAS_MAX 8
-#define PAGE ((size_t)4096)
-#define PAGES_PER_GRANULE (PS_GRANULE / PAGE)
 
 /* A chunk is at most this many granules larger than asked for. */
 #define GROWTH_MAX 32
@@ -66,8 +65,8 @@ struct heap_state {
 };
 
 static struct heap_state heaps[PS_HEAPS] = {
-	[PS_HEAP_MALLOC] = { .no_pages = SIZE_MAX, .no_block = SIZE_MAX },
-	[PS_HEAP_CUDA] = { .no_pages = SIZE_MAX, .no_block = SIZE_MAX },
+	[PS_HEAP_MALLOC] = { .no_block = SIZE_MAX },
+	[PS_HEAP_CUDA] = { .no_block = SIZE_MAX },
 };
 
 /*
@@ -97,15 +96,6 @@ int psje_os_pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*c
 	return 0;
 }
 
-/* Granules of chunks that all pages came back of, waiting for the end of a trim. */
-static atomic_size_t trimmed_bytes;
-
-/*
- * Some complete granule is still pinned, because the table had no room for what cutting it out makes,
- * or because its chunk was registered.
- */
-static atomic_bool left_behind;
-
 static struct heap_state *state_of(extent_hooks_t *hooks)
 {
 	return (struct heap_state *)hooks;
@@ -117,145 +107,6 @@ static bool refused_lately(struct heap_state *heap)
 	uint64_t until = atomic_load_explicit(&heap->refused_until, memory_order_relaxed);
 
 	return until != 0 && until >= ps_os_now_coarse();
-}
-
-static bool is_slab_of(uint32_t granule, const struct heap_state *heap)
-{
-	const uint8_t cuda = heap == &heaps[PS_HEAP_CUDA] ? PS_GRANULE_CUDA : 0;
-
-	return (ps_window.granule[granule] &
-		(PS_GRANULE_STATE | PS_GRANULE_LOCKED | PS_GRANULE_CUDA)) ==
-	       (PS_GRANULE_SLAB | PS_GRANULE_LOCKED | cuda);
-}
-
-static bool page_unused(uint32_t granule, uint32_t page)
-{
-	return ps_window.run[granule].unused[page / 64] >> page % 64 & 1;
-}
-
-/* Marks pages of a granule unused, or used again. Window's lock held. */
-static void mark_pages(uint32_t granule, uint32_t page, uint32_t pages, bool unused)
-{
-	struct ps_run *run = &ps_window.run[granule];
-
-	for (uint32_t i = page; i < page + pages; i++)
-		run->unused[i / 64] ^= UINT64_C(1) << i % 64;
-	run->returned += unused ? pages : -pages;
-}
-
-/* Something came free: what did not fit may fit now. */
-static void try_anew(atomic_size_t *least)
-{
-	if (atomic_load_explicit(least, memory_order_relaxed) != SIZE_MAX)
-		atomic_store(least, SIZE_MAX);
-}
-
-static void does_not_fit(atomic_size_t *least, size_t size)
-{
-	if (size < atomic_load_explicit(least, memory_order_relaxed))
-		atomic_store(least, size);
-}
-
-/* Takes pages of a granule back from jemalloc, and unpins it if that makes it complete. */
-static void give_granule(uint32_t granule, uint32_t page, uint32_t pages)
-{
-	bool release = false;
-	uint8_t was = 0;
-
-	try_anew(&heaps[ps_granule_byte(granule) & PS_GRANULE_CUDA ? PS_HEAP_CUDA : PS_HEAP_MALLOC]
-			  .no_pages);
-	ps_lock(&ps_window.lock);
-	mark_pages(granule, page, pages, true);
-	if ((ps_window.granule[granule] & PS_GRANULE_STATE) == PS_GRANULE_SLAB &&
-	    ps_window.run[granule].returned == PAGES_PER_GRANULE) {
-		release = !ps_window.run[ps_window.run[granule].first].registered &&
-			  ps_chunk_isolate(granule) == 0;
-		if (release)
-			was = ps_chunk_busy(granule);
-		else
-			atomic_store(&left_behind, true);
-	}
-	ps_unlock(&ps_window.lock);
-	if (release)
-		atomic_fetch_add(&trimmed_bytes, ps_chunk_release(granule, was));
-}
-
-static uint32_t page_of(const char *address)
-{
-	return (uint32_t)((uintptr_t)address % PS_GRANULE / PAGE);
-}
-
-/* As give_granule(), for a range that may span granules of one chunk. */
-static void give_pages(const char *start, size_t length)
-{
-	while (length > 0) {
-		const size_t rest = PS_GRANULE - (uintptr_t)start % PS_GRANULE;
-		const size_t here = rest < length ? rest : length;
-
-		give_granule(ps_granule_of(start), page_of(start), (uint32_t)(here / PAGE));
-		start += here;
-		length -= here;
-	}
-}
-
-/* Where in a chunk an extent fits into unused pages; NULL if nowhere. Window's lock held. */
-static char *find_unused(uint32_t first, size_t size, size_t align)
-{
-	uintptr_t begin = 0;
-	char *address;
-
-	for (uint32_t i = first; i < first + ps_window.run[first].count; i++) {
-		address = ps_granule_address(i);
-		for (uint32_t page = 0; page < PAGES_PER_GRANULE; page++, address += PAGE) {
-			if (ps_window.run[i].returned == 0 || !page_unused(i, page))
-				begin = 0;
-			else if (begin == 0)
-				begin = ((uintptr_t)address + align - 1) & ~(align - 1);
-			if (begin != 0 && begin + size <= (uintptr_t)address + PAGE)
-				return (char *)begin;
-			if (ps_window.run[i].returned == 0)
-				break;
-		}
-	}
-	return NULL;
-}
-
-static void use_pages(const char *start, size_t length)
-{
-	for (; length > 0; start += PAGE, length -= PAGE)
-		mark_pages(ps_granule_of(start), page_of(start), 1, false);
-}
-
-/*
- * A place for an extent among pages that jemalloc gave back or was never given: what a trim could not
- * unpin, gaps of alignments, rests of chunks. NULL if there is none.
- */
-static char *reuse_pages(struct heap_state *heap, size_t size, size_t align)
-{
-	char *at = NULL;
-
-	if (size >= atomic_load_explicit(&heap->no_pages, memory_order_relaxed))
-		return NULL;
-	ps_lock(&ps_window.lock);
-	for (uint32_t i = 0; i < atomic_load(&ps_window.frontier) && at == NULL;
-	     i += ps_window.run[i].count)
-		if (is_slab_of(i, heap))
-			at = find_unused(i, size, align);
-	if (at != NULL)
-		use_pages(at, size);
-	else if (align <= PAGE)
-		does_not_fit(&heap->no_pages, size);
-	ps_unlock(&ps_window.lock);
-	return at;
-}
-
-/* Looks for complete granules that could not be cut out of their chunks before. */
-static void give_left_behind(void)
-{
-	if (!atomic_exchange(&left_behind, false))
-		return;
-	for (uint32_t i = 0; i < atomic_load(&ps_window.frontier); i++)
-		give_granule(i, 0, 0);
 }
 
 /* Pins a chunk to carve from, for an extent of size bytes. Carve lock held. 0 or -ENOMEM. */
@@ -282,7 +133,7 @@ static int new_chunk(struct heap_state *heap, size_t size, size_t align)
 	} while (r < 0);
 	heap->slab_granules += count;
 	if (heap->end > heap->next)
-		give_pages(heap->next, (size_t)(heap->end - heap->next));
+		ps_slab_give(heap->next, (size_t)(heap->end - heap->next));
 	heap->next = ps_granule_address(first);
 	heap->end = heap->next + ((size_t)count << PS_GRANULE_SHIFT);
 	return 0;
@@ -312,7 +163,7 @@ static char *carve(struct heap_state *heap, size_t size, size_t align)
 	if (at == NULL)
 		return NULL;
 	if (at > heap->next)
-		give_pages(heap->next, (size_t)(at - heap->next));
+		ps_slab_give(heap->next, (size_t)(at - heap->next));
 	heap->next = at + size;
 	return at;
 }
@@ -326,8 +177,9 @@ static void *hook_alloc(extent_hooks_t *hooks, void *new_addr, size_t size, size
 	(void)arena;
 	*commit = true;
 	ps_lock(&heap->carve);
-	if (new_addr != NULL ? place(heap, size, align) != new_addr
-			     : (at = reuse_pages(heap, size, align)) != NULL) {
+	if (new_addr != NULL
+		    ? place(heap, size, align) != new_addr
+		    : (at = ps_slab_reuse(heap == &heaps[PS_HEAP_CUDA], size, align)) != NULL) {
 		ps_unlock(&heap->carve);
 		if (at != NULL && *zero)
 			memset(at, 0, size);
@@ -345,7 +197,7 @@ static bool hook_dalloc(extent_hooks_t *hooks, void *addr, size_t size, bool com
 	(void)hooks;
 	(void)committed;
 	(void)arena;
-	give_pages(addr, size);
+	ps_slab_give(addr, size);
 	return false;
 }
 
@@ -442,8 +294,8 @@ static void give_inherited(struct heap_state *heap)
 	for (unsigned i = 0; i < heap->inherited.arenas; i++)
 		purge(heap->inherited.index[i]);
 	if (heap->inherited.arenas > 0 && heap->inherited.end > heap->inherited.next)
-		give_pages(heap->inherited.next,
-			   (size_t)(heap->inherited.end - heap->inherited.next));
+		ps_slab_give(heap->inherited.next,
+			     (size_t)(heap->inherited.end - heap->inherited.next));
 	heap->inherited.arenas = 0;
 }
 
@@ -549,7 +401,7 @@ void *ps_arena_alloc(enum ps_heap which, size_t size, size_t align, bool zero,
 			last_refusal(heap, why);
 	}
 	if (block == NULL)
-		does_not_fit(&heap->no_block, size);
+		ps_fits_not(&heap->no_block, size);
 	return block;
 }
 
@@ -557,7 +409,7 @@ void ps_arena_free(void *block)
 {
 	psje_dallocx(block, MALLOCX_TCACHE_NONE);
 	for (unsigned h = 0; h < PS_HEAPS; h++)
-		try_anew(&heaps[h].no_block);
+		ps_fits_again(&heaps[h].no_block);
 }
 
 size_t ps_arena_size(const void *block)
@@ -575,52 +427,17 @@ static void give_rest(struct heap_state *heap)
 {
 	ps_lock(&heap->carve);
 	if (heap->end > heap->next)
-		give_pages(heap->next, (size_t)(heap->end - heap->next));
+		ps_slab_give(heap->next, (size_t)(heap->end - heap->next));
 	heap->next = heap->end = NULL;
 	heap->slab_granules = 0;
 	ps_unlock(&heap->carve);
 }
 
-/* Takes a registered chunk of which all pages came back. Its index, or PS_NO_RUN. */
-static uint32_t take_unused_registered(uint8_t *was)
-{
-	uint32_t found = PS_NO_RUN;
-
-	ps_lock(&ps_window.lock);
-	for (uint32_t i = 0; i < atomic_load(&ps_window.frontier) && found == PS_NO_RUN;
-	     i += ps_window.run[i].count) {
-		uint32_t granule = i;
-		const uint32_t end = i + ps_window.run[i].count;
-
-		if (!ps_window.run[i].registered ||
-		    (ps_window.granule[i] & PS_GRANULE_STATE) != PS_GRANULE_SLAB)
-			continue;
-		while (granule < end && ps_window.run[granule].returned == PAGES_PER_GRANULE)
-			granule++;
-		if (granule == end)
-			found = i;
-	}
-	if (found != PS_NO_RUN)
-		*was = ps_chunk_busy(found);
-	ps_unlock(&ps_window.lock);
-	return found;
-}
-
-/* Registered chunks go whole, and not from a hook: the driver must not be called from there. */
-static void give_registered(void)
-{
-	uint32_t first;
-	uint8_t was;
-
-	while ((first = take_unused_registered(&was)) != PS_NO_RUN)
-		atomic_fetch_add(&trimmed_bytes, ps_chunk_release(first, was));
-}
-
 size_t ps_arena_trim(void)
 {
-	const size_t before = atomic_load(&trimmed_bytes);
+	const size_t before = ps_slab_unpinned();
 
-	give_left_behind();
+	ps_slab_give_left_behind();
 	for (unsigned h = 0; h < PS_HEAPS; h++) {
 		const unsigned arenas = atomic_load(&heaps[h].arenas);
 
@@ -630,8 +447,8 @@ size_t ps_arena_trim(void)
 			give_rest(&heaps[h]);
 	}
 	if (ps_thread.driver > 0)
-		give_registered();
-	return atomic_load(&trimmed_bytes) - before;
+		ps_slab_give_registered();
+	return ps_slab_unpinned() - before;
 }
 
 void ps_arena_ask_again(void)
@@ -705,13 +522,13 @@ void ps_arena_fork_child(void)
 		jemalloc_start.child();
 	free_emap_lock();
 	ps_lock_reset(&jemalloc_start.lock);
+	ps_slab_fork_child();
 	for (unsigned h = 0; h < PS_HEAPS; h++) {
 		ps_lock_reset(&heaps[h].carve);
 		inherit(&heaps[h]);
 		heaps[h].next = heaps[h].end = NULL;
 		heaps[h].slab_granules = 0;
 		atomic_store(&heaps[h].refused_until, 0);
-		atomic_store(&heaps[h].no_pages, SIZE_MAX);
 		atomic_store(&heaps[h].no_block, SIZE_MAX);
 		atomic_store(&heaps[h].arenas, 0);
 	}
