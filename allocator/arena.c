@@ -6,7 +6,7 @@
  * and under it the window's, through chunk.h. Nothing here calls back into jemalloc from a hook: a
  * mallocx() there would silently return memory from outside the window.
  *
- * What the hooks promise, with jemalloc 5.3.0 in mind (reference/allocators.md A3):
+ * What the hooks promise, with jemalloc 5.3.0 in mind:
  *   - alloc grants new_addr only where the next extent would be carved, so that a block that grows
  *     last of all grows in place;
  *   - dalloc accepts everything: with decay off it is called in a trim and nowhere else;
@@ -272,7 +272,7 @@ static void start_jemalloc(void)
 
 	if (jemalloc_start.ready)
 		return;
-	/* An extra page for each block would double the cost of small ones (A3 no. 7). */
+	/* An extra page for each block would double the cost of small ones (jemalloc#1098). */
 	psje_opt_cache_oblivious = false;
 	psje_mallctl("version", &version, &length, NULL, 0);
 	jemalloc_start.ready = true;

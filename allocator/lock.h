@@ -7,8 +7,8 @@
  *
  * Lock order of the whole library, outermost first:
  *
- *     foreign ranges (foreign.c) -> jemalloc's own -> window (window.c) -> budget (budget.c)
- *                                                  -> table (table.c) -> log (log.c)
+ *     foreign ranges (foreign.c) -> jemalloc's start (arena.c) -> jemalloc's own -> carve (arena.c)
+ *         -> window (window.c) -> budget (budget.c) -> table (table.c) -> log (log.c)
  *
  * As far out as foreign ranges, and never held together with them: tracked ranges (tracked.c), under
  * which the table's is taken, and registering (registration.c), under which the window's is.

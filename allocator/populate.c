@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Populating a chunk from several threads: one thread zeroes memory at 10-20 GB/s, two at nearly
- * twice that (measured, reference/allocators.md B1), and 1 GiB is what a program waits for.
+ * twice that (tests/bench/cold measures it), and 1 GiB is what a program waits for.
  *
  * The threads are made with clone(2) itself. pthread_create() would call the program's calloc from
  * under the allocator's locks. They have no thread-local storage of their own (they share their

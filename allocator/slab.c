@@ -49,9 +49,9 @@ static void give_granule(uint32_t granule, uint32_t page, uint32_t pages)
 	bool release = false;
 	uint8_t was = 0;
 
-	ps_fits_again(&no_pages[(ps_granule_byte(granule) & PS_GRANULE_CUDA) != 0]);
 	ps_lock(&ps_window.lock);
 	mark_pages(granule, page, pages, true);
+	ps_fits_again(&no_pages[(ps_granule_byte(granule) & PS_GRANULE_CUDA) != 0]);
 	if ((ps_window.granule[granule] & PS_GRANULE_STATE) == PS_GRANULE_SLAB &&
 	    ps_window.run[granule].returned == PAGES_PER_GRANULE) {
 		release = !ps_window.run[ps_window.run[granule].first].registered &&

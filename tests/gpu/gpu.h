@@ -8,7 +8,7 @@
  *
  *	QUESTION <tab> ANSWER <tab> EXPECTED <tab> MARK <tab> WHY
  *
- * EXPECTED is the table of reference/cuda-hooks.md, 2.4, or what the fakes do; empty where nobody
+ * EXPECTED is what is documented or was seen on real drivers, or what the fakes do; empty where nobody
  * knows. MARK is "guess" where the fakes guess it, "known=ANSWER" where the shim may give that other
  * answer, WHY. What is marked "shim" is not asked without it.
  * What may end the process comes last in its group.

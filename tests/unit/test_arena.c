@@ -69,7 +69,7 @@ START_TEST(both_sides_of_every_size_class)
 
 				check_block(a, ps_arena_size(a));
 				ck_assert(b >= a + ps_arena_size(a) || a >= b + ps_arena_size(b));
-				/* Not an extra page (A3 no. 7), and a quarter at most. */
+				/* Not an extra page (opt.cache_oblivious), and a quarter at most. */
 				ck_assert_uint_le(ps_arena_size(a), size + size / 4 + 4096);
 				a[0] = b[size - 1] = 1;
 				ps_arena_free(a);
