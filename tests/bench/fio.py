@@ -87,9 +87,10 @@ def run(path, job, variant, milliseconds, *more):
     def look(pid):
         # fio takes a moment to start; the window ends well before it does.
         time.sleep(RAMP / 1000 + 0.3)
-        began, busy = time.monotonic(), common.busy_seconds()
+        began, idle = time.monotonic(), common.idle_seconds()
         time.sleep(milliseconds * 0.7 / 1000)
-        seen["busy"] = (common.busy_seconds() - busy) / (time.monotonic() - began)
+        passed = time.monotonic() - began
+        seen["busy"] = max(0.0, (os.cpu_count() or 1) - (common.idle_seconds() - idle) / passed)
         try:
             with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as children:
                 for child in children.read().split():
