@@ -278,7 +278,7 @@ static void settle(size_t freed)
 	now = ps_os_now_coarse();
 	before = ps_count_get(&last);
 	if (now - before < SETTLE_NS ||
-	    reclaimable() - ps_count_retained(ps_table()) <= ps_budget_retain())
+	    reclaimable() <= ps_budget_retain() + ps_count_retained(ps_table()))
 		return;
 	/* One thread at a time is enough. */
 	if (__atomic_compare_exchange_n(&last, &before, now, false, __ATOMIC_RELAXED,
