@@ -37,38 +37,25 @@ static struct {
 	uint64_t node_full_until;  /* since a refusal by the node no collision is waited out */
 } budget = { .lock = PS_LOCK_INIT };
 
-static const struct {
-	const char *name;
-	const char *remedy;
-} limits[PS_LIMITS] = {
-	[PS_LIMIT_PROCESS] = { "process", "raise PINSHIM_LIMIT or free pinned memory" },
-	[PS_LIMIT_MEMLOCK] = { "memlock",
-			       "raise it with 'ulimit -l unlimited' or LimitMEMLOCK=infinity, run "
-			       "the container with --ulimit memlock=-1 and --cap-add IPC_LOCK, or "
-			       "give the program CAP_IPC_LOCK (a non-root user needs it as an "
-			       "ambient or file capability)" },
-	[PS_LIMIT_CGROUP] = { "cgroup",
-			      "raise memory.max and memory.high or memory.limit_in_bytes there "
-			      "(docker --memory, Kubernetes resources.limits.memory, systemd "
-			      "MemoryMax=), lower PINSHIM_RESERVE, or pin less" },
-	[PS_LIMIT_AVAILABLE] = { "available",
-				 "free memory on this node, lower PINSHIM_RESERVE, or pin less" },
-	[PS_LIMIT_NODE] = { "node",
-			    "raise PINSHIM_NODE_LIMIT or end other processes that pin ('pinshim "
-			    "stat' lists them)" },
-	[PS_LIMIT_HUGETLB] = { "hugetlb",
-			       "add pages with 'sysctl vm.nr_hugepages=N' (2 MiB each) and look at "
-			       "the hugetlb cgroup's limit, or use PINSHIM_HUGEPAGES=thp" },
-	[PS_LIMIT_WINDOW] = { "window", "free pinned memory, or raise 'ulimit -v'" },
-	[PS_LIMIT_KERNEL] = { "kernel",
-			      "raise 'sysctl vm.max_map_count' if it is ENOMEM with memory free, "
-			      "and look at the kernel's log" },
+/* What can be done about each limit. */
+static const char *const remedies[PS_LIMITS] = {
+	[PS_LIMIT_PROCESS] = "raise PINSHIM_LIMIT or free pinned memory",
+	[PS_LIMIT_MEMLOCK] = "raise it with 'ulimit -l unlimited' or LimitMEMLOCK=infinity, run "
+			     "the container with --ulimit memlock=-1 and --cap-add IPC_LOCK, or "
+			     "give the program CAP_IPC_LOCK (a non-root user needs it as an "
+			     "ambient or file capability)",
+	[PS_LIMIT_CGROUP] = "raise memory.max and memory.high or memory.limit_in_bytes there "
+			    "(docker --memory, Kubernetes resources.limits.memory, systemd "
+			    "MemoryMax=), lower PINSHIM_RESERVE, or pin less",
+	[PS_LIMIT_AVAILABLE] = "free memory on this node, lower PINSHIM_RESERVE, or pin less",
+	[PS_LIMIT_NODE] = "raise PINSHIM_NODE_LIMIT or end other processes that pin ('pinshim "
+			  "stat' lists them)",
+	[PS_LIMIT_HUGETLB] = "add pages with 'sysctl vm.nr_hugepages=N' (2 MiB each) and look at "
+			     "the hugetlb cgroup's limit, or use PINSHIM_HUGEPAGES=thp",
+	[PS_LIMIT_WINDOW] = "free pinned memory, or raise 'ulimit -v'",
+	[PS_LIMIT_KERNEL] = "raise 'sysctl vm.max_map_count' if it is ENOMEM with memory free, "
+			    "and look at the kernel's log",
 };
-
-const char *ps_limit_name(enum ps_limit limit)
-{
-	return limits[limit].name;
-}
 
 /* Reads a file of /proc into buffer. 0; or -errno and an empty string. */
 static int read_proc(const char *name, char *buffer, size_t size)
@@ -313,13 +300,6 @@ static void find_once(void)
 			 __ATOMIC_RELAXED);
 }
 
-void ps_budget_start(void)
-{
-	ps_lock(&budget.lock);
-	find_once();
-	ps_unlock(&budget.lock);
-}
-
 int ps_budget_claim_fresh(uint64_t bytes, uint64_t fresh, struct ps_refusal *why)
 {
 	int error;
@@ -463,7 +443,7 @@ void ps_budget_explain(const struct ps_refusal *why, const char *fallback, struc
 	ps_text_add_bytes(text, why->asked);
 	ps_text_add(text, " was refused: ");
 	add_reason(text, why);
-	ps_text_add(text, ": the program got %s; %s", fallback, limits[why->limit].remedy);
+	ps_text_add(text, ": the program got %s; %s", fallback, remedies[why->limit]);
 }
 
 void ps_budget_refuse(const struct ps_refusal *why, const char *fallback)

@@ -37,9 +37,6 @@ struct ps_refusal {
 	char where[128];  /* the cgroup's directory or the call's name, or empty */
 };
 
-/* Reads the cgroup's place once. Called by the constructor's first pin, never before. */
-void ps_budget_start(void);
-
 /*
  * Claims bytes for a pin that is about to be made. 0; or -ENOMEM with *why filled.
  */
@@ -81,8 +78,5 @@ void ps_budget_refuse(const struct ps_refusal *why, const char *fallback);
 
 /* The explanation as one line without the prefix, as ps_budget_refuse() says it. */
 void ps_budget_explain(const struct ps_refusal *why, const char *fallback, struct ps_text *text);
-
-/* The short name of a limit, as the report and JSON use it: "memlock", "cgroup", ... */
-const char *ps_limit_name(enum ps_limit limit);
 
 #endif

@@ -25,6 +25,7 @@
 #include "config.h"
 #include "fault.h"
 #include "log.h"
+#include "names.h"
 #include "os.h"
 #include "pinshim_table_reader.h"
 #include "table.h"
@@ -134,7 +135,7 @@ static void granted(uint64_t bytes)
 	uint64_t before = ps_budget_claimed();
 
 	ck_assert_msg(ps_budget_claim(bytes, &why) == 0, "%lu refused by %s: %lu of %lu", bytes,
-		      ps_limit_name(why.limit), why.used, why.allowed);
+		      pinshim_limit_name(why.limit), why.used, why.allowed);
 	ck_assert_uint_eq(ps_budget_claimed(), before + bytes);
 	ck_assert_uint_eq(table_claim(), before + bytes);
 }
@@ -145,7 +146,7 @@ static void refused(uint64_t bytes, enum ps_limit limit, uint64_t allowed, uint6
 
 	memset(&why, 0x5a, sizeof(why));
 	ck_assert_int_eq(ps_budget_claim(bytes, &why), -ENOMEM);
-	ck_assert_str_eq(ps_limit_name(why.limit), ps_limit_name(limit));
+	ck_assert_str_eq(pinshim_limit_name(why.limit), pinshim_limit_name(limit));
 	ck_assert_uint_eq(why.asked, bytes);
 	ck_assert_uint_eq(why.allowed, allowed);
 	ck_assert_uint_eq(why.used, used);
@@ -159,7 +160,6 @@ static void cgroup_allows(uint64_t bytes, uint64_t allowed, uint64_t used, const
 {
 	char path[4096];
 
-	ps_budget_start();
 	refused(bytes + 4096, PS_LIMIT_CGROUP, allowed, used);
 	snprintf(path, sizeof(path), "%s%s", root, where);
 	ck_assert_str_eq(why.where, path);
@@ -169,14 +169,14 @@ static void cgroup_allows(uint64_t bytes, uint64_t allowed, uint64_t used, const
 
 START_TEST(limit_names)
 {
-	ck_assert_str_eq(ps_limit_name(PS_LIMIT_PROCESS), "process");
-	ck_assert_str_eq(ps_limit_name(PS_LIMIT_MEMLOCK), "memlock");
-	ck_assert_str_eq(ps_limit_name(PS_LIMIT_CGROUP), "cgroup");
-	ck_assert_str_eq(ps_limit_name(PS_LIMIT_AVAILABLE), "available");
-	ck_assert_str_eq(ps_limit_name(PS_LIMIT_NODE), "node");
-	ck_assert_str_eq(ps_limit_name(PS_LIMIT_HUGETLB), "hugetlb");
-	ck_assert_str_eq(ps_limit_name(PS_LIMIT_WINDOW), "window");
-	ck_assert_str_eq(ps_limit_name(PS_LIMIT_KERNEL), "kernel");
+	ck_assert_str_eq(pinshim_limit_name(PS_LIMIT_PROCESS), "process");
+	ck_assert_str_eq(pinshim_limit_name(PS_LIMIT_MEMLOCK), "memlock");
+	ck_assert_str_eq(pinshim_limit_name(PS_LIMIT_CGROUP), "cgroup");
+	ck_assert_str_eq(pinshim_limit_name(PS_LIMIT_AVAILABLE), "available");
+	ck_assert_str_eq(pinshim_limit_name(PS_LIMIT_NODE), "node");
+	ck_assert_str_eq(pinshim_limit_name(PS_LIMIT_HUGETLB), "hugetlb");
+	ck_assert_str_eq(pinshim_limit_name(PS_LIMIT_WINDOW), "window");
+	ck_assert_str_eq(pinshim_limit_name(PS_LIMIT_KERNEL), "kernel");
 }
 END_TEST
 
