@@ -56,6 +56,11 @@ int ps_cuda_register(enum pinshim_entry_point entry,
 		     void *pointer, size_t size, unsigned flags, bool *owned);
 int ps_cuda_unregister(int (*real)(void *pointer), int missing, void *pointer, bool *owned);
 
+/*
+ * Before the real function is asked about an address: it knows our memory once its chunk is registered.
+ */
+void ps_cuda_cover(const void *pointer);
+
 /* The flags of a block of ours, as cudaHostGetFlags reports them. false: not a block of ours. */
 bool ps_cuda_block_flags(const void *pointer, unsigned *flags);
 

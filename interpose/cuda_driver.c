@@ -19,8 +19,6 @@
 #include "driver.h"
 #include "lookup.h"
 #include "proc_address.h"
-#include "registration.h"
-#include "window.h"
 
 #define PUBLIC __attribute__((visibility("default")))
 
@@ -316,18 +314,11 @@ static int do_cuMemHostUnregister(void *pointer)
 	return ps_cuda_unregister(real, PS_CUDA_NOT_INITIALIZED, pointer, &owned);
 }
 
-/* The real function knows our memory once its chunk is registered. */
-static void cover(const void *pointer)
-{
-	if (ps_in_window(pointer) && ps_thread.depth == 0 && ps_cuda_find_driver())
-		(void)ps_registration_cover(pointer);
-}
-
 static int do_cuMemHostGetDevicePointer(unsigned *device, void *pointer, unsigned flags)
 {
 	int (*real)(unsigned *, void *, unsigned);
 
-	cover(pointer);
+	ps_cuda_cover(pointer);
 	*(void **)&real = original(PS_CU_MEM_HOST_GET_DEVICE_POINTER);
 	return real != NULL ? real(device, pointer, flags) : PS_CUDA_NOT_INITIALIZED;
 }
@@ -336,7 +327,7 @@ static int do_cuMemHostGetDevicePointer_v2(ps_cu_deviceptr *device, void *pointe
 {
 	int (*real)(ps_cu_deviceptr *, void *, unsigned);
 
-	cover(pointer);
+	ps_cuda_cover(pointer);
 	*(void **)&real = original(PS_CU_MEM_HOST_GET_DEVICE_POINTER_V2);
 	return real != NULL ? real(device, pointer, flags) : PS_CUDA_NOT_INITIALIZED;
 }
@@ -355,7 +346,7 @@ static int do_cuPointerGetAttribute(void *data, int attribute, ps_cu_deviceptr p
 {
 	int (*real)(void *, int, ps_cu_deviceptr);
 
-	cover((void *)(uintptr_t)pointer);
+	ps_cuda_cover((void *)(uintptr_t)pointer);
 	*(void **)&real = original(PS_CU_POINTER_GET_ATTRIBUTE);
 	return real != NULL ? real(data, attribute, pointer) : PS_CUDA_NOT_INITIALIZED;
 }
@@ -365,7 +356,7 @@ static int do_cuPointerGetAttributes(unsigned count, int *attributes, void **dat
 {
 	int (*real)(unsigned, int *, void **, ps_cu_deviceptr);
 
-	cover((void *)(uintptr_t)pointer);
+	ps_cuda_cover((void *)(uintptr_t)pointer);
 	*(void **)&real = original(PS_CU_POINTER_GET_ATTRIBUTES);
 	return real != NULL ? real(count, attributes, data, pointer) : PS_CUDA_NOT_INITIALIZED;
 }

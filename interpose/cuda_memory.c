@@ -346,6 +346,12 @@ int ps_cuda_unregister(int (*real)(void *pointer), int missing, void *pointer, b
 	return PS_CUDA_SUCCESS;
 }
 
+void ps_cuda_cover(const void *pointer)
+{
+	if (ps_in_window(pointer) && ps_thread.depth == 0 && ps_cuda_find_driver())
+		(void)ps_registration_cover(pointer);
+}
+
 bool ps_cuda_block_flags(const void *pointer, unsigned *flags)
 {
 	void *block = ps_in_window(pointer) ? ps_heap_enclosing(pointer) : NULL;

@@ -18,8 +18,6 @@
 #include "log.h"
 #include "lookup.h"
 #include "proc_address.h"
-#include "registration.h"
-#include "window.h"
 
 #define PUBLIC __attribute__((visibility("default")))
 #define COPIES 8
@@ -183,19 +181,12 @@ static int do_cudaHostUnregister(struct runtime *copy, void *pointer)
 	return give(copy, r, owned);
 }
 
-/* The real function knows our memory once its chunk is registered. */
-static void cover(const void *pointer)
-{
-	if (ps_in_window(pointer) && ps_thread.depth == 0 && ps_cuda_find_driver())
-		(void)ps_registration_cover(pointer);
-}
-
 static int do_cudaHostGetDevicePointer(struct runtime *copy, void **device, void *pointer,
 				       unsigned flags)
 {
 	int (*real)(void **, void *, unsigned);
 
-	cover(pointer);
+	ps_cuda_cover(pointer);
 	*(void **)&real = original(copy, PS_CUDART_HOST_GET_DEVICE_POINTER);
 	return real != NULL ? real(device, pointer, flags) : PS_CUDA_INSUFFICIENT_DRIVER;
 }
@@ -216,7 +207,7 @@ static int do_cudaPointerGetAttributes(struct runtime *copy,
 {
 	int (*real)(struct ps_pointer_attributes *, const void *);
 
-	cover(pointer);
+	ps_cuda_cover(pointer);
 	*(void **)&real = original(copy, PS_CUDART_POINTER_GET_ATTRIBUTES);
 	return real != NULL ? real(attributes, pointer) : PS_CUDA_INSUFFICIENT_DRIVER;
 }

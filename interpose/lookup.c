@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "config.h"
+#include "counters.h"
 #include "proc_address.h"
 #include "window.h"
 
@@ -80,7 +81,6 @@ const struct ps_hook *ps_hook_find(const char *name)
 {
 	size_t low = 0, high = ps_cuda_hooks_count;
 
-	/* The first of several: see ps_cuda_hooks. */
 	while (low < high) {
 		const size_t middle = low + (high - low) / 2;
 
@@ -142,7 +142,7 @@ void *ps_dlsym_candidate(void *handle, const char *name)
 	base = cuda_library_of(handle, name, found);
 	answer = base != NULL ? ps_hook_for(name, found, base) : found;
 	if (answer != found)
-		ps_hooks_reached(PS_REACHED_DLSYM);
+		ps_count_reached(PINSHIM_REACHED_DLSYM);
 	errno = saved;
 	return answer;
 }

@@ -8,15 +8,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Bits of pinshim_table.hooks_reached. */
-enum {
-	PS_REACHED_MALLOC = 1,
-	PS_REACHED_RUNTIME = 2,
-	PS_REACHED_DLSYM = 4,
-	PS_REACHED_PROC_ADDRESS = 8,
-	PS_REACHED_DRIVER = 16,
-};
-
 /* A function of CUDA that we stand in for. */
 struct ps_hook {
 	const char
@@ -26,10 +17,7 @@ struct ps_hook {
 	bool runtime;    /* of libcudart, else of libcuda */
 };
 
-/*
- * All of them, sorted by name; cuda_hooks.c. The runtime ones appear once for each copy of libcudart
- * that is told apart (copy 0 is the next definition after us, see ps_runtime_hook()).
- */
+/* All of them, sorted by name; cuda_hooks.c. */
 extern const struct ps_hook ps_cuda_hooks[];
 extern const size_t ps_cuda_hooks_count;
 
@@ -43,7 +31,7 @@ const struct ps_hook *ps_hook_find(const char *name);
  */
 void *ps_hook_for(const char *name, void *real, const void *base);
 
-/* The real dlsym. Set by the constructor; dlsym.S jumps through it. */
+/* The next dlsym after ours, which may be another interposer's; dlsym.S jumps through it. */
 extern void *(*ps_dlsym_next)(void *handle, const char *name) __attribute__((visibility("hidden")));
 
 #endif

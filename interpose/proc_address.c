@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+#include "counters.h"
 #include "cuda_hooks.h"
 #include "lookup.h"
 
@@ -55,7 +56,7 @@ static void substitute(const char *symbol, void **function, int version)
 	if (answer == *function)
 		return;
 	*function = answer;
-	ps_hooks_reached(PS_REACHED_PROC_ADDRESS);
+	ps_count_reached(PINSHIM_REACHED_PROC_ADDRESS);
 }
 
 /* The real function: noted when it was looked up, or the next definition where we are linked to. */

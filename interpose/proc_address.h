@@ -5,9 +5,6 @@
  * cuGetProcAddress, through which libcudart, CuPy, NCCL and others ask for each function of the
  * driver by name and CUDA version.
  */
-#include <stdint.h>
-
-#include "counters.h"
 #include "cuda_abi.h"
 
 /* Exported, and entries of ps_cuda_hooks with the originals below. */
@@ -25,14 +22,5 @@ extern void *ps_original_cuGetProcAddress_v2;
  * the C library itself. A dlsym of another interposer would answer for its own place.
  */
 void *ps_next_definition(const char *name);
-
-/* Notes that a way in (PS_REACHED_*) was used. */
-static inline void ps_hooks_reached(uint64_t way)
-{
-	uint64_t *reached = &ps_table()->hooks_reached;
-
-	if ((ps_count_get(reached) & way) == 0)
-		__atomic_fetch_or(reached, way, __ATOMIC_RELAXED);
-}
 
 #endif
