@@ -308,7 +308,7 @@ static void park_or_lose(void *block)
  * The wait begins after the blocks were taken: one freed meanwhile waits for the next. Where the
  * device cannot be waited for (a stream is being captured) they are put back.
  */
-void ps_registration_unpark(void)
+bool ps_registration_unpark(void)
 {
 	void *blocks[PARKED_MAX];
 	unsigned count;
@@ -317,7 +317,7 @@ void ps_registration_unpark(void)
 	/* From inside pinshim the heap cannot always be entered (a fork handler of the program). */
 	if (atomic_load_explicit(&registration.count, memory_order_relaxed) == 0 ||
 	    ps_thread.depth > 0)
-		return;
+		return false;
 	(void)ps_table();
 	atomic_store(&registration.bytes, 0);
 	count = take_parked(blocks);
@@ -333,6 +333,20 @@ void ps_registration_unpark(void)
 	}
 	ps_thread.driver--;
 	ps_thread.depth--;
+	return r == 0 && count > 0;
+}
+
+void *ps_registration_alloc(enum pinshim_entry_point entry, size_t size, size_t align,
+			    struct ps_refusal *why)
+{
+	void *block;
+
+	ps_thread.driver++;
+	block = ps_heap_alloc(PS_HEAP_CUDA, entry, size, align, false, why);
+	if (block == NULL && ps_registration_unpark())
+		block = ps_heap_alloc(PS_HEAP_CUDA, entry, size, align, false, why);
+	ps_thread.driver--;
+	return block;
 }
 
 void ps_registration_park(void *block, const char *call)

@@ -8,8 +8,12 @@
  *
  * Owns one lock, an outermost one (lock.h): the driver is called with it held.
  */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "budget.h"
+#include "pinshim_table.h"
 
 /*
  * Makes sure that the chunk of this block is registered, if there is a driver and a context. 0 also
@@ -41,8 +45,18 @@ void ps_registration_cover_all(void);
  */
 void ps_registration_park(void *block, const char *call);
 
-/* Waits for the device if blocks are parked, and frees them. Nothing if the wait is not possible now. */
-void ps_registration_unpark(void);
+/*
+ * Waits for the device if blocks are parked, and frees them. false if there were none, or the device
+ * cannot be waited for now.
+ */
+bool ps_registration_unpark(void);
+
+/*
+ * A block of the CUDA heap, as ps_heap_alloc(); where that is refused, again after parked blocks were
+ * freed: not before it is needed, since an allocation of CUDA's own does not wait for the device.
+ */
+void *ps_registration_alloc(enum pinshim_entry_point entry, size_t size, size_t align,
+			    struct ps_refusal *why);
 
 /* In a forked child nothing is registered, and no driver is ever called. */
 void ps_registration_fork_child(void);

@@ -53,13 +53,10 @@ void *pinshim_alloc(size_t size, size_t alignment)
 		errno = inert() ? ENOSYS : EINVAL;
 		return NULL;
 	}
-	ps_thread.driver++;
-	block = ps_heap_alloc(PS_HEAP_CUDA, PINSHIM_ENTRY_PINSHIM_ALLOC, size, alignment, false,
-			      &why);
+	block = ps_registration_alloc(PINSHIM_ENTRY_PINSHIM_ALLOC, size, alignment, &why);
 	/* Locked is what was promised; registered it is where that is possible. */
 	if (block != NULL)
 		(void)ps_registration_cover(block);
-	ps_thread.driver--;
 	if (block == NULL) {
 		ps_count_failed(PINSHIM_ENTRY_PINSHIM_ALLOC);
 		ps_budget_refuse(&why, "an error");

@@ -103,24 +103,19 @@ static void *take_block(enum pinshim_entry_point entry, size_t size, int *error)
 	void *block;
 
 	*error = 0;
-	ps_thread.driver++;
-	block = ps_heap_alloc(PS_HEAP_CUDA, entry, size, 0, false, &why);
-	if (block == NULL) {
-		/* Not before it is needed: an allocation of CUDA's own does not wait for the device. */
-		ps_registration_unpark();
-		block = ps_heap_alloc(PS_HEAP_CUDA, entry, size, 0, false, &why);
-	}
+	block = ps_registration_alloc(entry, size, 0, &why);
 	if (block == NULL) {
 		ps_budget_refuse(&why, instead);
 	} else {
 		*error = ps_registration_cover(block);
 		if (*error != 0) {
 			ps_count_unserved(entry, size, ps_heap_usable(block, "cudaHostAlloc()"));
+			ps_thread.driver++;
 			ps_heap_discard(block);
+			ps_thread.driver--;
 			block = NULL;
 		}
 	}
-	ps_thread.driver--;
 	return block;
 }
 

@@ -848,6 +848,25 @@ START_TEST(parked_is_not_reused_before_the_device_is_done)
 }
 END_TEST
 
+/* What is parked is pinned: under a limit it makes room for the next block, once it was waited for. */
+START_TEST(parked_makes_room_under_a_limit)
+{
+	char *block = get_covered(20 * MIB), *other;
+	struct ps_refusal why;
+
+	ps_config.limit = 24 * MIB;
+	ps_registration_park(block, "cudaFreeHost()");
+	other = ps_registration_alloc(PINSHIM_ENTRY_CUDA_HOST_ALLOC, 20 * MIB, 0, &why);
+	ck_assert_ptr_nonnull(other);
+	ck_assert_uint_eq(fake.synchronizes, 1);
+	ck_assert_ptr_null(ps_registration_alloc(PINSHIM_ENTRY_CUDA_HOST_ALLOC, 20 * MIB, 0, &why));
+	ck_assert_int_eq(why.limit, PS_LIMIT_PROCESS);
+	ck_assert_uint_eq(fake.synchronizes, 1);
+	drop(other);
+	ps_config.limit = UINT64_MAX;
+}
+END_TEST
+
 START_TEST(stays_parked_while_the_device_cannot_be_waited_for)
 {
 	char *block = get_covered(20 * MIB), *other;
@@ -1415,6 +1434,7 @@ static void add(TCase *tcase)
 	tcase_add_test(tcase, lost_its_lock);
 	tcase_add_test(tcase, parked_is_not_reused_before_the_device_is_done);
 	tcase_add_test(tcase, stays_parked_while_the_device_cannot_be_waited_for);
+	tcase_add_test(tcase, parked_makes_room_under_a_limit);
 	tcase_add_test(tcase, parked_beyond_the_limit);
 	tcase_add_test(tcase, many_parked);
 	tcase_add_test(tcase, too_many_parked);
