@@ -5,13 +5,14 @@
  *
  * Two locks, in this order. "changing" is held through every change and the system calls that belong
  * to it: locking 10 GiB takes seconds. "tree" is held only while the tree or the table is written,
- * and by those who read without "changing", so a question never waits for an mlock. Who holds
+ * and by those who walk the tree without "changing", so they never wait for an mlock. Who holds
  * "changing" reads the tree without "tree", since nobody else writes. Below them the locks of budget
- * and table are taken (lock.h).
+ * and table are taken (lock.h). ps_foreign_is_pinned() and ps_foreign_touches() take none of them
+ * (segment.h): every free() of a program with a pinned range asks the latter.
  *
  * The table never says more than the kernel holds: a page is published after it was locked and
  * withdrawn before it is unlocked. Where one record becomes two, or two become one, they overlap for
- * a moment rather than leave a gap: both claim what is true.
+ * a moment rather than leave a gap: both claim what is true. So does the tree after each change.
  *
  * Locks of the kernel do not nest: "pages which have been locked several times by calls to mlock(),
  * mlock2(), or mlockall() will be unlocked by a single call to munlock()" (mlock(2)). So the last
@@ -37,6 +38,7 @@
 #include "segment.h"
 #include "syscall.h"
 #include "table.h"
+#include "trace.h"
 
 #define FLAGS (PINSHIM_RANGE_FOREIGN | PINSHIM_RANGE_LOCKED)
 
@@ -68,7 +70,7 @@ static int add(uintptr_t base, uintptr_t end, uint64_t pins)
 	struct ps_segment *segment;
 	int slot;
 
-	if (!foreign.segments.spare)
+	if (ps_segments_reserve(&foreign.segments, 1))
 		return -ENOMEM;
 	slot = ps_table_add(base, end - base, FLAGS);
 	if (slot < 0)
@@ -82,8 +84,7 @@ static int add(uintptr_t base, uintptr_t end, uint64_t pins)
 
 static void resize(struct ps_segment *segment, uintptr_t base, uintptr_t end)
 {
-	segment->base = base;
-	segment->end = end;
+	ps_segment_resize(&foreign.segments, segment, base, end);
 	ps_table_set(segment->slot, base, end - base, FLAGS);
 }
 
@@ -295,17 +296,11 @@ static uint64_t absent_bytes(uintptr_t base, uintptr_t end)
 static int pin(uintptr_t base, uintptr_t end, uint64_t pins, struct ps_refusal *why)
 {
 	uint64_t started = ps_os_now(), bytes = 0, fresh;
-	size_t gaps = 0;
 	uintptr_t at, stop;
 	int error;
 
-	for (at = base; next_gap(&at, end, &stop); at = stop, gaps++)
+	for (at = base; next_gap(&at, end, &stop); at = stop)
 		bytes += stop - at;
-	error = ps_segments_reserve(&foreign.segments, gaps + 2);
-	if (error) {
-		ps_budget_kernel_refused("mmap", -error, PS_SEGMENTS_SLAB, why);
-		return -ENOMEM;
-	}
 	fresh = absent_bytes(base, end);
 	if (bytes && ps_budget_claim_fresh(bytes, fresh < bytes ? fresh : bytes, why))
 		return -ENOMEM;
@@ -322,6 +317,7 @@ static int pin(uintptr_t base, uintptr_t end, uint64_t pins, struct ps_refusal *
 		ps_table_gauges(0, 0, (int64_t)bytes, 0, 0);
 		ps_count_add(&ps_table()->pins, 1);
 		ps_count_add(&ps_table()->pin_nanoseconds, ps_os_now() - started);
+		ps_trace_pin(base, bytes, 0, FLAGS, started);
 	}
 	return 0;
 release:
@@ -346,6 +342,7 @@ int ps_foreign_pin(const void *address, size_t length, struct ps_refusal *why)
 /* Forgets pages of one segment, whatever their pins. -ENOMEM as carve(). */
 static int release(struct ps_segment *segment, uintptr_t base, uintptr_t end, bool unlock)
 {
+	const uint64_t began = ps_os_now();
 	int error;
 
 	ps_lock(&foreign.tree);
@@ -358,6 +355,7 @@ static int release(struct ps_segment *segment, uintptr_t base, uintptr_t end, bo
 	ps_budget_release(end - base);
 	ps_table_gauges(0, 0, -(int64_t)(end - base), 0, 0);
 	ps_count_add(&ps_table()->unpins, 1);
+	ps_trace_unpin(base, end - base, FLAGS, began);
 	return 0;
 }
 
@@ -403,11 +401,8 @@ int ps_foreign_unpin(const void *address, size_t length)
 	if (!pages(address, length, &base, &end))
 		return -EINVAL;
 	begin();
-	if (covered(base, end)) {
-		error = ps_segments_reserve(&foreign.segments, 2);
-		if (!error)
-			error = unpin(base, end);
-	}
+	if (covered(base, end))
+		error = unpin(base, end);
 	ps_unlock(&foreign.changing);
 	return error;
 }
@@ -433,7 +428,6 @@ size_t ps_foreign_drop(const void *address, size_t length, bool unlock)
 	if (!pages(address, length, &base, &end) || !ps_foreign_touches(address, length))
 		return 0;
 	begin();
-	(void)ps_segments_reserve(&foreign.segments, 1); /* without it more is dropped */
 	for (; (segment = piece(base, end, &from, &to)) != NULL; base = to) {
 		/* No memory for the part above: it goes too, rather than claim what will be gone. */
 		if (release(segment, from, to, unlock)) {
@@ -459,9 +453,7 @@ int ps_foreign_discard(const void *address, size_t length, int advice)
 	for (; !error && (segment = piece(base, end, &from, &to)) != NULL; base = to) {
 		uint64_t pins = segment->pins;
 
-		error = ps_segments_reserve(&foreign.segments, 1);
-		if (!error)
-			error = release(segment, from, to, true);
+		error = release(segment, from, to, true);
 		if (error)
 			break;
 		error = ps_os_madvise((void *)from, to - from, advice);
@@ -474,31 +466,19 @@ int ps_foreign_discard(const void *address, size_t length, int advice)
 
 bool ps_foreign_is_pinned(const void *address, size_t length)
 {
-	uintptr_t base = (uintptr_t)address;
-	bool result;
+	uintptr_t base = (uintptr_t)address, end = base + (length ? length : 1);
 
 	(void)ps_table();
-	if (!ps_foreign_count())
-		return false;
-	length += !length;
-	ps_lock(&foreign.tree);
-	result = base + length >= base && covered(base, base + length);
-	ps_unlock(&foreign.tree);
-	return result;
+	return end > base && ps_segments_cover(&foreign.segments, &foreign.tree, base, end);
 }
 
 bool ps_foreign_touches(const void *address, size_t length)
 {
-	uintptr_t base, end, from, to;
-	bool result;
+	uintptr_t base, end;
 
 	(void)ps_table();
-	if (!ps_foreign_count() || !pages(address, length, &base, &end))
-		return false;
-	ps_lock(&foreign.tree);
-	result = piece(base, end, &from, &to) != NULL;
-	ps_unlock(&foreign.tree);
-	return result;
+	return pages(address, length, &base, &end) &&
+	       ps_segments_touch(&foreign.segments, &foreign.tree, base, end);
 }
 
 int ps_foreign_gaps(const void *address, size_t length,
@@ -562,8 +542,7 @@ void ps_foreign_fork_child(void)
 {
 	ps_lock_reset(&foreign.changing);
 	ps_lock_reset(&foreign.tree);
-	while (foreign.segments.root)
-		ps_segment_remove(&foreign.segments, foreign.segments.root);
+	ps_segments_forget(&foreign.segments);
 	atomic_store_explicit(&ps_foreign_segments, 0, memory_order_relaxed);
 	atomic_store_explicit(&foreign.all_locked, false, memory_order_relaxed);
 }

@@ -16,15 +16,6 @@ enum { FREE, HELD, WAITED };
  */
 #define SPIN_LOOKS 7
 
-static inline void pause_once(void)
-{
-#if defined(__x86_64__)
-	__asm__ volatile("pause");
-#else
-	__asm__ volatile("yield");
-#endif
-}
-
 static inline bool take(struct ps_lock *lock)
 {
 	unsigned free = FREE;
@@ -37,7 +28,7 @@ static bool spin(struct ps_lock *lock)
 {
 	for (unsigned look = 0; look < SPIN_LOOKS; look++) {
 		for (unsigned i = 0; i < 1u << look; i++)
-			pause_once();
+			ps_pause();
 		if (atomic_load_explicit(&lock->state, memory_order_relaxed) == FREE && take(lock))
 			return true;
 	}

@@ -8,7 +8,8 @@
  * Lock order of the whole library, outermost first:
  *
  *     foreign ranges (foreign.c) -> jemalloc's start (arena.c) -> jemalloc's own -> carve (arena.c)
- *         -> window (window.c) -> budget (budget.c) -> table (table.c) -> log (log.c)
+ *         -> window (window.c) -> budget (budget.c) -> table (table.c) -> trace (trace_file.c)
+ *         -> log (log.c)
  *
  * As far out as foreign ranges, and never held together with them: tracked ranges (tracked.c), under
  * which the table's is taken, and registering (registration.c), under which the window's is.
@@ -17,6 +18,7 @@
  * the driver is called with registering held, and does what it likes.
  */
 #include <stdatomic.h>
+#include <stdbool.h>
 
 struct ps_lock {
 	atomic_uint state; /* 0 free, 1 held, 2 held and somebody waits */
@@ -27,8 +29,27 @@ struct ps_lock {
 		0                                                                                  \
 	}
 
+/* Between two looks at what another thread is about to change. */
+static inline void ps_pause(void)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("pause");
+#else
+	__asm__ volatile("yield");
+#endif
+}
+
 void ps_lock(struct ps_lock *lock);
 void ps_unlock(struct ps_lock *lock);
+
+/* Takes it if it is free; true if so. */
+static inline bool ps_try_lock(struct ps_lock *lock)
+{
+	unsigned free = 0;
+
+	return atomic_compare_exchange_strong_explicit(&lock->state, &free, 1, memory_order_acquire,
+						       memory_order_relaxed);
+}
 
 /* In a forked child: the holder does not exist here, so the lock is free. */
 static inline void ps_lock_reset(struct ps_lock *lock)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Ranges in the tree of segment.h, whose `pins` holds what we need to know of each, packed: 48 bits of
- * context, which is an address, and 8 each of kind and entry point.
+ * context, which is an address, and 8 each of kind and entry point. Whether something is pinned, and
+ * that nothing is there, is found without the lock.
  */
 #include "tracked.h"
 
@@ -11,13 +12,12 @@
 #include "lock.h"
 #include "segment.h"
 #include "table.h"
+#include "trace.h"
 
 static struct {
 	struct ps_lock lock;
 	struct ps_segments ranges;
 } tracked = { .ranges = PS_SEGMENTS_INIT };
-
-atomic_size_t ps_tracked_ranges;
 
 static uint64_t pack(const struct ps_tracked *range)
 {
@@ -71,6 +71,19 @@ static uint32_t flags_of(enum ps_tracked_kind kind)
 	}
 }
 
+static void trace(const struct ps_tracked *range, bool registered)
+{
+	const uint32_t flags = flags_of(range->kind);
+
+	if (!(flags & PINSHIM_RANGE_REGISTERED))
+		return;
+	/* CUDA did it before we were told. */
+	if (registered)
+		ps_trace_register(range->base, range->length, flags, 0, ps_os_now());
+	else
+		ps_trace_unregister(range->base, range->length, flags, 0, ps_os_now());
+}
+
 /* Asks for the table first: that is where a child of a raw clone() notices what it is. */
 static void begin(void)
 {
@@ -110,13 +123,15 @@ int ps_tracked_add(const struct ps_tracked *range)
 	if (r == 0)
 		r = publish(range, &slot);
 	if (r == 0) {
-		segment = ps_segment_add(&tracked.ranges, range->base, range->base + range->length);
+		segment = ps_segment_add_as(&tracked.ranges, range->base,
+					    range->base + range->length,
+					    range->kind <= PS_TRACKED_REGISTERED);
 		segment->pins = pack(range);
 		segment->slot = slot;
 		/* From now on the program's unmapping is looked at. */
 		atomic_fetch_add(&ps_foreign_segments, 1);
-		atomic_fetch_add(&ps_tracked_ranges, 1);
 		count(range, 1);
+		trace(range, true);
 	}
 	ps_unlock(&tracked.lock);
 	return r;
@@ -129,17 +144,23 @@ static void take_out(struct ps_segment *segment, struct ps_tracked *range)
 	if (segment->slot >= 0)
 		ps_table_remove(segment->slot);
 	count(range, -1);
+	trace(range, false);
 	ps_segment_remove(&tracked.ranges, segment);
 	atomic_fetch_sub(&ps_foreign_segments, 1);
-	atomic_fetch_sub(&ps_tracked_ranges, 1);
 }
 
 bool ps_tracked_touching(const void *address, size_t length, struct ps_tracked *found)
 {
+	const uintptr_t base = (uintptr_t)address;
+	const uintptr_t end = length < UINTPTR_MAX - base ? base + length : UINTPTR_MAX;
 	struct ps_segment *segment;
 
+	(void)ps_table();
+	/* Every free() of the program may ask, and the answer is no: that much without the lock. */
+	if (end <= base || !ps_segments_touch(&tracked.ranges, &tracked.lock, base, end))
+		return false;
 	begin();
-	segment = touching((uintptr_t)address, length);
+	segment = touching(base, length);
 	if (segment != NULL)
 		unpack(segment, found);
 	ps_unlock(&tracked.lock);
@@ -167,31 +188,22 @@ bool ps_tracked_remove(const void *base, struct ps_tracked *removed)
 
 bool ps_tracked_is_pinned(const void *address, size_t length)
 {
-	uintptr_t at = (uintptr_t)address;
-	const uintptr_t end = at + (length > 0 ? length : 1);
-	bool pinned = end > at;
+	const uintptr_t base = (uintptr_t)address, end = base + (length > 0 ? length : 1);
 
-	begin();
-	while (pinned && at < end) {
-		const struct ps_segment *segment = touching(at, 1);
-
-		pinned = segment != NULL && (segment->pins >> 8 & 0xff) <= PS_TRACKED_REGISTERED;
-		if (pinned)
-			at = segment->end;
-	}
-	ps_unlock(&tracked.lock);
-	return pinned;
+	(void)ps_table();
+	return end > base && ps_segments_cover(&tracked.ranges, &tracked.lock, base, end);
 }
 
-bool ps_tracked_remove_of(uintptr_t context, struct ps_tracked *removed)
+bool ps_tracked_remove_of(uintptr_t context, uintptr_t *from, struct ps_tracked *removed)
 {
 	struct ps_segment *segment;
-	uintptr_t at = 0;
 
 	begin();
-	while ((segment = ps_segment_at_or_above(&tracked.ranges, at)) != NULL &&
-	       segment->pins >> 16 != context)
-		at = segment->end;
+	while ((segment = ps_segment_at_or_above(&tracked.ranges, *from)) != NULL) {
+		*from = segment->end;
+		if (segment->pins >> 16 == context)
+			break;
+	}
 	if (segment != NULL)
 		take_out(segment, removed);
 	ps_unlock(&tracked.lock);
@@ -210,12 +222,6 @@ void ps_tracked_fork_parent(void)
 
 void ps_tracked_fork_child(void)
 {
-	struct ps_segment *segment;
-
 	ps_lock_reset(&tracked.lock);
-	while ((segment = ps_segment_at_or_above(&tracked.ranges, 0)) != NULL) {
-		ps_segment_remove(&tracked.ranges, segment);
-		atomic_fetch_sub(&ps_foreign_segments, 1);
-		atomic_fetch_sub(&ps_tracked_ranges, 1);
-	}
+	ps_segments_forget(&tracked.ranges);
 }

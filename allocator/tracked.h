@@ -8,7 +8,6 @@
  * Owns one lock, as outermost as foreign.c's; the table's is taken under it. The driver is not called
  * from here.
  */
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -46,20 +45,15 @@ bool ps_tracked_remove(const void *base, struct ps_tracked *removed);
 /* Is every byte in ranges that CUDA allocated or registered? length 0 asks about one byte. */
 bool ps_tracked_is_pinned(const void *address, size_t length);
 
-/* How many ranges there are; read it through ps_tracked_count(). Of ps_foreign_segments. */
-extern atomic_size_t ps_tracked_ranges;
-
-static inline size_t ps_tracked_count(void)
-{
-	return atomic_load_explicit(&ps_tracked_ranges, memory_order_relaxed);
-}
-
-/* Withdraws one range that was made in a context. false if there is no more. */
-bool ps_tracked_remove_of(uintptr_t context, struct ps_tracked *removed);
+/*
+ * Withdraws the first range from *from on that was made in a context, and moves *from behind it.
+ * false if there is no more.
+ */
+bool ps_tracked_remove_of(uintptr_t context, uintptr_t *from, struct ps_tracked *removed);
 
 void ps_tracked_fork_prepare(void);
 void ps_tracked_fork_parent(void);
-/* In a forked child none of it is pinned. */
+/* In a forked child none of it is pinned. ps_foreign_fork_child() is called, too: it counts anew. */
 void ps_tracked_fork_child(void);
 
 #endif

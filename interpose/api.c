@@ -39,8 +39,7 @@ int pinshim_is_pinned(const void *address, size_t length)
 {
 	if (ps_in_window(address))
 		return ps_heap_is_pinned(address, length);
-	return (ps_tracked_count() > 0 && ps_tracked_is_pinned(address, length)) ||
-	       (ps_foreign_count() > ps_tracked_count() && ps_foreign_is_pinned(address, length));
+	return ps_tracked_is_pinned(address, length) || ps_foreign_is_pinned(address, length);
 }
 
 void *pinshim_alloc(size_t size, size_t alignment)

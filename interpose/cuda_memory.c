@@ -367,10 +367,11 @@ void ps_cuda_before_context_ends(void)
 void ps_cuda_after_context_ended(ps_cu_context context)
 {
 	struct ps_tracked range;
+	uintptr_t from = 0;
 
 	if (passes())
 		return;
-	while (context != NULL && ps_tracked_remove_of((uintptr_t)context, &range))
+	while (context != NULL && ps_tracked_remove_of((uintptr_t)context, &from, &range))
 		ps_count_freed(range.entry, range.length);
 	ps_registration_cover_all();
 }

@@ -27,6 +27,7 @@ printf '# %-58s %6d ns\n' \
 	"without what the fakes take (to be under 1000)" \
 	"$(($(cost "$TMP/out" "a pair") - $(cost "$TMP/out" "its ")))" \
 	"pinshim_is_pinned among 10000 ranges (under 100)" "$(cost "$TMP/out" pinshim_is_pinned)" \
+	"the same, of 4 threads that ask at once, by the clock" "$(cost "$TMP/out" asking)" \
 	"cudaHostUnregister + cudaHostRegister among 10000" "$(cost "$TMP/out" unregistering)" \
 	"without what the fakes take (under 5000)" \
 	"$(($(cost "$TMP/out" unregistering) - $(cost "$TMP/plain" unregistering)))"

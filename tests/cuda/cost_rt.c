@@ -2,6 +2,7 @@
 /*
  * What calls cost, in nanoseconds; cost.sh takes the fakes' part out. Counts are cases, times are not.
  */
+#include <pthread.h>
 #include <time.h>
 
 #include "../../interpose/pinshim.h"
@@ -12,6 +13,7 @@
 #define PAIRS 200
 #define RANGES 10000
 #define LOOKS 50000
+#define THREADS 4
 
 static double now(void)
 {
@@ -106,10 +108,30 @@ static void unregister_all(void)
 		bad += cudaHostUnregister(memory + (size_t)2 * i * PAGE);
 }
 
-static void look(void)
+static void *look_around(void *count)
 {
 	for (unsigned i = 0; i < LOOKS; i++)
-		pinned += pinshim_is_pinned(memory + (size_t)(i * 7919u % (2 * RANGES)) * PAGE, 64);
+		*(long *)count += pinshim_is_pinned(
+			memory + (size_t)(i * 7919u % (2 * RANGES)) * PAGE, 64);
+	return NULL;
+}
+
+static void look(void)
+{
+	look_around(&pinned);
+}
+
+static void look_in_threads(void)
+{
+	pthread_t thread[THREADS];
+	long count[THREADS][64 / sizeof(long)] = { { 0 } }; /* a cache line for each */
+
+	for (int i = 0; i < THREADS; i++)
+		bad += pthread_create(&thread[i], NULL, look_around, count[i]) != 0;
+	for (int i = 0; i < THREADS; i++) {
+		bad += pthread_join(thread[i], NULL) != 0;
+		pinned += count[i][0];
+	}
 }
 
 /* Among all the others, a stretch at a time. */
@@ -131,7 +153,8 @@ static void ranges(void)
 	register_all();
 	check(!bad, "%d ranges are registered", RANGES);
 	say("cost of pinshim_is_pinned, %.0f\n", least(look, LOOKS));
-	check(pinned == (pinshim_present() ? (long)LOOKS / 2 * ROUNDS : 0),
+	say("cost of asking in threads, %.0f\n", least(look_in_threads, THREADS * LOOKS));
+	check(pinned == (pinshim_present() ? (long)LOOKS / 2 * ROUNDS * (1 + THREADS) : 0),
 	      "every other page is pinned");
 	say("cost of unregistering and registering, %.0f\n",
 	    least(unregister_and_register, RANGES / ROUNDS));

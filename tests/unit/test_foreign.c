@@ -6,6 +6,7 @@
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -696,6 +697,189 @@ START_TEST(threads)
 }
 END_TEST
 
+/*
+ * Each page has a version: odd while a thread changes its pins, and else it says whether it has any.
+ * Who finds the same before and after a question knows the answer, whatever happens to its neighbours.
+ */
+#define TURNS 20000
+#define CHANGING 1u
+#define PINNED 2u
+
+static atomic_uint version[PAGES];
+static atomic_uint changers;
+
+static void announce(size_t first, size_t end)
+{
+	for (size_t i = first; i < end; i++)
+		atomic_fetch_or(&version[i], CHANGING);
+}
+
+static void announce_done(size_t first, size_t end)
+{
+	for (size_t i = first; i < end; i++)
+		atomic_store(&version[i],
+			     ((atomic_load(&version[i]) >> 2) + 1) << 2 | (model[i] ? PINNED : 0));
+}
+
+/* Pins, unpins and drops pages of one half of the area. */
+static void *change_in_thread(void *argument)
+{
+	const size_t half = (uintptr_t)argument * PAGES / 2;
+	uint32_t x = 777 + (uint32_t)half;
+	struct ps_refusal refusal;
+
+	for (unsigned turn = 0; turn < TURNS; turn++) {
+		size_t first, end;
+		bool drop;
+		int error = 0;
+
+		x ^= x << 13;
+		x ^= x >> 17;
+		x ^= x << 5;
+		first = half + x % (PAGES / 2);
+		end = first + 1 + (x >> 8) % 6;
+		drop = (x >> 16) % 8 == 0;
+		end = end > half + PAGES / 2 ? half + PAGES / 2 : end;
+		announce(first, end);
+		if (drop)
+			ps_foreign_drop(area + first * PAGE, (end - first) * PAGE, true);
+		else if ((x >> 16) % 2)
+			error = ps_foreign_pin(area + first * PAGE, (end - first) * PAGE, &refusal);
+		else
+			error = ps_foreign_unpin(area + first * PAGE, (end - first) * PAGE);
+		for (size_t i = first; !error && i < end; i++)
+			model[i] = drop ? 0 : (x >> 16) % 2 ? model[i] + 1 : model[i] - 1;
+		announce_done(first, end);
+	}
+	atomic_fetch_sub(&changers, 1);
+	return NULL;
+}
+
+/* Asks about a few pages. false if the answer is wrong. */
+static bool ask_some(uint32_t random, unsigned *known)
+{
+	const size_t first = random % PAGES, wanted = first + 1 + (random >> 8) % 3;
+	const size_t end = wanted > PAGES ? PAGES : wanted;
+	unsigned before[PAGES], pinned = 0;
+	bool covered, touched;
+
+	for (size_t i = first; i < end; i++) {
+		before[i] = atomic_load(&version[i]);
+		pinned += (before[i] & PINNED) != 0;
+		if (before[i] & CHANGING)
+			return true;
+	}
+	covered = ps_foreign_is_pinned(area + first * PAGE, (end - first) * PAGE);
+	touched = ps_foreign_touches(area + first * PAGE, (end - first) * PAGE);
+	for (size_t i = first; i < end; i++)
+		if (atomic_load(&version[i]) != before[i])
+			return true;
+	++*known;
+	return covered == (pinned == end - first) && touched == (pinned > 0);
+}
+
+static void *ask_in_thread(void *argument)
+{
+	uint32_t x = 999 + (uint32_t)(uintptr_t)argument;
+	unsigned known = 0;
+
+	while (atomic_load(&changers) > 0 || known < 1000) {
+		x ^= x << 13;
+		x ^= x >> 17;
+		x ^= x << 5;
+		if (!ask_some(x, &known))
+			return area;
+	}
+	return NULL;
+}
+
+START_TEST(asked_while_it_changes)
+{
+	pthread_t changer[2], asker[2];
+	void *wrong;
+
+	for (size_t i = 0; i < PAGES; i++)
+		atomic_store(&version[i], 0);
+	atomic_store(&changers, 2);
+	for (uintptr_t i = 0; i < 2; i++) {
+		ck_assert_int_eq(pthread_create(&changer[i], NULL, change_in_thread, (void *)i), 0);
+		ck_assert_int_eq(pthread_create(&asker[i], NULL, ask_in_thread, (void *)i), 0);
+	}
+	for (size_t i = 0; i < 2; i++) {
+		ck_assert_int_eq(pthread_join(changer[i], NULL), 0);
+		ck_assert_int_eq(pthread_join(asker[i], &wrong), 0);
+		ck_assert_ptr_null(wrong);
+	}
+	agree();
+}
+END_TEST
+
+static void *join_and_part_in_thread(void *unused)
+{
+	struct ps_refusal refusal;
+	int error = 0;
+
+	(void)unused;
+	for (unsigned turn = 0; turn < TURNS && !error; turn++) {
+		error = ps_foreign_pin(area + 2 * PAGE, 2 * PAGE, &refusal);
+		if (!error)
+			error = ps_foreign_unpin(area + 2 * PAGE, 2 * PAGE);
+	}
+	atomic_fetch_sub(&changers, 1);
+	return error ? area : NULL;
+}
+
+/* What is between them makes one range of three, and three of one. */
+START_TEST(neighbours_stay_pinned)
+{
+	pthread_t thread;
+	void *failed;
+	bool pinned = true;
+
+	ck_assert_int_eq(pin_pages(0, 2), 0);
+	ck_assert_int_eq(pin_pages(4, 2), 0);
+	atomic_store(&changers, 1);
+	ck_assert_int_eq(pthread_create(&thread, NULL, join_and_part_in_thread, NULL), 0);
+	while (atomic_load(&changers) > 0 && pinned)
+		pinned = ps_foreign_is_pinned(area, 2 * PAGE) &&
+			 ps_foreign_is_pinned(area + 4 * PAGE, 2 * PAGE);
+	ck_assert_int_eq(pthread_join(thread, &failed), 0);
+	ck_assert_ptr_null(failed);
+	ck_assert(pinned);
+	expect("110011");
+}
+END_TEST
+
+/* Of the threads that were changing it, none is in the child; nor is anything pinned there. */
+START_TEST(forked_while_it_changes)
+{
+	pthread_t changer[2];
+	int status;
+
+	atomic_store(&changers, 2);
+	for (uintptr_t i = 0; i < 2; i++)
+		ck_assert_int_eq(pthread_create(&changer[i], NULL, change_in_thread, (void *)i), 0);
+	for (unsigned turn = 0; turn < 100; turn++) {
+		pid_t child = fork();
+
+		if (child == 0) {
+			alarm(20);
+			if (ps_foreign_is_pinned(area, PAGE) ||
+			    ps_foreign_touches(area, PAGES * PAGE) || ps_foreign_count())
+				_exit(1);
+			_exit(pin_pages(0, 2) || !ps_foreign_is_pinned(area, 2 * PAGE) ||
+			      ps_foreign_is_pinned(area, 3 * PAGE));
+		}
+		ck_assert_int_gt(child, 0);
+		ck_assert_int_eq(waitpid(child, &status, 0), child);
+		ck_assert_int_eq(status, 0);
+	}
+	for (size_t i = 0; i < 2; i++)
+		ck_assert_int_eq(pthread_join(changer[i], NULL), 0);
+	agree();
+}
+END_TEST
+
 #define MANY 10000
 #define ASKED 200000
 
@@ -779,6 +963,9 @@ static Suite *suite(void)
 	tcase_add_test(tcase, table_is_full_at_every_record);
 	tcase_add_test(tcase, no_memory_for_nodes);
 	tcase_add_test(tcase, threads);
+	tcase_add_test(tcase, asked_while_it_changes);
+	tcase_add_test(tcase, neighbours_stay_pinned);
+	tcase_add_test(tcase, forked_while_it_changes);
 	tcase_add_test(tcase, many_ranges);
 	suite_add_tcase(suite, tcase);
 	return suite;

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -218,18 +219,23 @@ END_TEST
 START_TEST(those_of_a_context)
 {
 	struct ps_tracked removed;
+	uintptr_t from = 0;
 	int count = 0;
 
 	for (uintptr_t i = 0; i < 90; i++)
 		ck_assert_int_eq(track(BASE + i * PAGE, PAGE, PS_TRACKED_REGISTERED, i % 3), 0);
-	while (ps_tracked_remove_of(2, &removed)) {
+	while (ps_tracked_remove_of(2, &from, &removed)) {
 		ck_assert_uint_eq(removed.context, 2);
+		ck_assert_uint_eq(from, removed.base + PAGE);
 		count++;
 	}
 	ck_assert_int_eq(count, 30);
 	ck_assert_uint_eq(published(), 60);
 	ck_assert_uint_eq(ps_table()->foreign_bytes, 60 * PAGE);
-	ck_assert(!ps_tracked_remove_of(7, &removed));
+	from = 0;
+	ck_assert(!ps_tracked_remove_of(7, &from, &removed));
+	from = BASE + 88 * PAGE;
+	ck_assert(!ps_tracked_remove_of(0, &from, &removed));
 	for (uintptr_t i = 0; i < 90; i++)
 		if (i % 3 != 2)
 			untrack(BASE + i * PAGE);
@@ -366,7 +372,7 @@ static void check_model(void)
 START_TEST(random_steps)
 {
 	struct ps_tracked removed;
-	uintptr_t context;
+	uintptr_t context, start;
 
 	srand(4);
 	for (int step = 0; step < STEPS; step++) {
@@ -386,7 +392,8 @@ START_TEST(random_steps)
 			break;
 		case 5:
 			context = (uintptr_t)rand() % 5;
-			if (rand() % 8 == 0 && ps_tracked_remove_of(context, &removed)) {
+			start = rand() % 2 == 0 ? 0 : BASE + (uintptr_t)from;
+			if (rand() % 8 == 0 && ps_tracked_remove_of(context, &start, &removed)) {
 				ck_assert_uint_eq(removed.context, context);
 				forget(&removed);
 			}
@@ -410,6 +417,7 @@ END_TEST
 START_TEST(forked_child)
 {
 	struct ps_tracked range;
+	uintptr_t from = 0;
 	int status;
 	pid_t child;
 
@@ -421,8 +429,9 @@ START_TEST(forked_child)
 		alarm(20);
 		/* Nothing told it yet that it is a child. */
 		if (ps_tracked_find((void *)BASE, &range) ||
-		    ps_tracked_is_pinned((void *)BASE, 1) || ps_tracked_remove_of(1, &range) ||
-		    ps_foreign_count() != 0 || ps_table()->registered_bytes != 0)
+		    ps_tracked_is_pinned((void *)BASE, 1) ||
+		    ps_tracked_remove_of(1, &from, &range) || ps_foreign_count() != 0 ||
+		    ps_table()->registered_bytes != 0)
 			_exit(1);
 		if (track(BASE + 1, PAGE, PS_TRACKED_REGISTERED, 0) != 0 || published() != 1 ||
 		    ps_table()->registered_bytes != 2 * PAGE || ps_foreign_count() != 1)
@@ -435,6 +444,28 @@ START_TEST(forked_child)
 	ck_assert_int_eq(waitpid(child, &status, 0), child);
 	ck_assert_int_eq(status, 0);
 	ck_assert_uint_eq(published(), 100);
+	for (uintptr_t i = 0; i < 100; i++)
+		untrack(BASE + i * PAGE);
+}
+END_TEST
+
+/* Its first call of all asks about one. */
+START_TEST(forked_child_that_asks_at_once)
+{
+	int status;
+	pid_t child;
+
+	for (uintptr_t i = 0; i < 100; i++)
+		ck_assert_int_eq(track(BASE + i * PAGE, PAGE, PS_TRACKED_REGISTERED, 0), 0);
+	child = fork();
+	if (child == 0) {
+		signal(SIGALRM, SIG_DFL);
+		alarm(20);
+		_exit(ps_tracked_is_pinned((void *)BASE, PAGE) ? 1 : ps_foreign_count() != 0);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	ck_assert(ps_tracked_is_pinned((void *)BASE, PAGE));
 	for (uintptr_t i = 0; i < 100; i++)
 		untrack(BASE + i * PAGE);
 }
@@ -465,6 +496,8 @@ START_TEST(forked_child_that_adds_at_once)
 }
 END_TEST
 
+static atomic_int adding; /* threads that are at it */
+
 static void *add_and_remove(void *argument)
 {
 	const uintptr_t base = BASE + (uintptr_t)argument * 1000 * PAGE;
@@ -476,21 +509,53 @@ static void *add_and_remove(void *argument)
 				abort();
 		if (!ps_tracked_is_pinned((void *)base, 10 * PAGE))
 			abort();
-		for (uintptr_t i = 0; i < 10; i++)
-			if (!ps_tracked_remove((void *)(base + i * PAGE), &range))
+		for (uintptr_t i = 0; i < 10; i++) {
+			void *page = (void *)(base + i * PAGE);
+
+			if (!ps_tracked_remove(page, &range) || ps_tracked_is_pinned(page, 1) ||
+			    ps_tracked_touching(page, PAGE, &range))
 				abort();
+		}
 	}
+	atomic_fetch_sub(&adding, 1);
+	return NULL;
+}
+
+/* What nobody changes is there all the time, and nothing where nothing ever is. */
+static void *ask(void *argument)
+{
+	const uintptr_t stays = BASE + (uintptr_t)argument * 1000 * PAGE + 10 * PAGE;
+	struct ps_tracked range;
+
+	while (atomic_load(&adding) > 0)
+		if (!ps_tracked_is_pinned((void *)stays, PAGE) ||
+		    ps_tracked_is_pinned((void *)stays, PAGE + 1) ||
+		    !ps_tracked_touching((void *)(stays + PAGE - 1), PAGE, &range) ||
+		    range.base != stays ||
+		    ps_tracked_touching((void *)(stays + PAGE), PAGE, &range))
+			abort();
 	return NULL;
 }
 
 START_TEST(threads)
 {
-	pthread_t thread[4];
+	pthread_t adder[4], asker[2];
 
+	atomic_store(&adding, 4);
+	for (uintptr_t i = 0; i < 4; i++)
+		ck_assert_int_eq(
+			track(BASE + i * 1000 * PAGE + 10 * PAGE, PAGE, PS_TRACKED_ALLOCATED, 0),
+			0);
 	for (intptr_t i = 0; i < 4; i++)
-		pthread_create(&thread[i], NULL, add_and_remove, (void *)i);
+		pthread_create(&adder[i], NULL, add_and_remove, (void *)i);
+	for (intptr_t i = 0; i < 2; i++)
+		pthread_create(&asker[i], NULL, ask, (void *)i);
 	for (int i = 0; i < 4; i++)
-		pthread_join(thread[i], NULL);
+		pthread_join(adder[i], NULL);
+	for (int i = 0; i < 2; i++)
+		pthread_join(asker[i], NULL);
+	for (uintptr_t i = 0; i < 4; i++)
+		untrack(BASE + i * 1000 * PAGE + 10 * PAGE);
 }
 END_TEST
 
@@ -507,6 +572,7 @@ START_TEST(cost_with_ten_thousand)
 	struct ps_tracked range;
 	volatile bool pinned = true;
 	uint64_t began = ps_os_now();
+	uintptr_t from = 0;
 
 	for (uintptr_t i = 0; i < RANGES; i++)
 		ck_assert_int_eq(track(BASE + i * 7919 % RANGES * 2 * PAGE, PAGE,
@@ -529,11 +595,12 @@ START_TEST(cost_with_ten_thousand)
 	}
 	say("remove and add", began, RANGES);
 	began = ps_os_now();
-	while (ps_tracked_remove_of(1, &range))
+	while (ps_tracked_remove_of(1, &from, &range))
 		;
 	say("remove_of, of every second one", began, RANGES / 2);
 	began = ps_os_now();
-	while (ps_tracked_remove_of(0, &range))
+	from = 0;
+	while (ps_tracked_remove_of(0, &from, &range))
 		;
 	say("remove_of, of the rest", began, RANGES / 2);
 }
@@ -553,6 +620,7 @@ static void add(TCase *tcase)
 	tcase_add_test(tcase, no_memory_for_the_record);
 	tcase_add_test(tcase, random_steps);
 	tcase_add_test(tcase, forked_child);
+	tcase_add_test(tcase, forked_child_that_asks_at_once);
 	tcase_add_test(tcase, forked_child_that_adds_at_once);
 	tcase_add_test(tcase, threads);
 	tcase_add_test(tcase, cost_with_ten_thousand);
