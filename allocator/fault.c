@@ -38,6 +38,16 @@ static const char *const call_names[PS_OS_CALLS] = {
 	[PS_OS_GETRLIMIT] = "getrlimit",
 	[PS_OS_PAGEMAP_SCAN] = "pagemap_scan",
 	[PS_OS_READLINK] = "readlink",
+	[PS_OS_IO_SETUP] = "io_setup",
+	[PS_OS_IO_SUBMIT] = "io_submit",
+	[PS_OS_IO_GETEVENTS] = "io_getevents",
+	[PS_OS_IO_URING_SETUP] = "io_uring_setup",
+	[PS_OS_IO_URING_ENTER] = "io_uring_enter",
+	[PS_OS_IO_URING_REGISTER] = "io_uring_register",
+	[PS_OS_STATX] = "statx",
+	[PS_OS_PREADV] = "preadv",
+	[PS_OS_PWRITEV] = "pwritev",
+	[PS_OS_FSYNC] = "fsync",
 };
 
 static const struct {

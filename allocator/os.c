@@ -195,6 +195,25 @@ int ps_os_file_flags(int fd)
 	return (int)ps_syscall2(SYS_fcntl, fd, F_GETFL);
 }
 
+/* The kernel takes the offset in two words, of which a 64-bit one uses the first. */
+ssize_t ps_os_preadv(int fd, const struct iovec *part, unsigned parts, uint64_t offset, int flags)
+{
+	FAULT_POINT(PS_OS_PREADV);
+	return ps_syscall6(SYS_preadv2, fd, (long)part, (long)parts, (long)offset, 0, flags);
+}
+
+ssize_t ps_os_pwritev(int fd, const struct iovec *part, unsigned parts, uint64_t offset, int flags)
+{
+	FAULT_POINT(PS_OS_PWRITEV);
+	return ps_syscall6(SYS_pwritev2, fd, (long)part, (long)parts, (long)offset, 0, flags);
+}
+
+int ps_os_fsync(int fd, bool metadata)
+{
+	FAULT_POINT(PS_OS_FSYNC);
+	return (int)ps_syscall1(metadata ? SYS_fsync : SYS_fdatasync, fd);
+}
+
 bool ps_os_is_terminal(int fd)
 {
 	char settings[64]; /* the kernel's struct termios, 36 bytes */
@@ -349,6 +368,14 @@ uint64_t ps_os_now(void)
 uint64_t ps_os_now_coarse(void)
 {
 	return now(CLOCK_MONOTONIC_COARSE);
+}
+
+int ps_os_sleep(uint64_t nanoseconds)
+{
+	const struct timespec duration = { .tv_sec = (time_t)(nanoseconds / 1000000000u),
+					   .tv_nsec = (long)(nanoseconds % 1000000000u) };
+
+	return (int)ps_syscall2(SYS_nanosleep, &duration, NULL);
 }
 
 ssize_t ps_os_read_file(const char *path, char *buffer, size_t size)

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct iovec;
 struct rlimit;
 struct stat;
 
@@ -36,6 +37,16 @@ enum ps_os_call {
 	PS_OS_GETRLIMIT,
 	PS_OS_PAGEMAP_SCAN,
 	PS_OS_READLINK,
+	PS_OS_IO_SETUP,
+	PS_OS_IO_SUBMIT,
+	PS_OS_IO_GETEVENTS,
+	PS_OS_IO_URING_SETUP,
+	PS_OS_IO_URING_ENTER,
+	PS_OS_IO_URING_REGISTER,
+	PS_OS_STATX,
+	PS_OS_PREADV,
+	PS_OS_PWRITEV,
+	PS_OS_FSYNC,
 	PS_OS_CALLS /* how many there are */
 };
 
@@ -96,6 +107,13 @@ int ps_os_file_flags(int fd);
 bool ps_os_is_terminal(int fd);
 int ps_os_unlink(const char *path);
 
+/* preadv2(2) and pwritev2(2); flags are RWF_*. Return the count, which may be short. EINTR is returned. */
+ssize_t ps_os_preadv(int fd, const struct iovec *part, unsigned parts, uint64_t offset, int flags);
+ssize_t ps_os_pwritev(int fd, const struct iovec *part, unsigned parts, uint64_t offset, int flags);
+
+/* fdatasync(2), or fsync(2) if metadata. */
+int ps_os_fsync(int fd, bool metadata);
+
 /* readlink(2), ended with NUL; returns the length, cut to size - 1. */
 ssize_t ps_os_readlink(const char *path, char *buffer, size_t size);
 
@@ -120,6 +138,9 @@ pid_t ps_os_gettid(void);
 /* Monotonic time in nanoseconds; coarse has the resolution of the tick and costs a few ns. */
 uint64_t ps_os_now(void);
 uint64_t ps_os_now_coarse(void);
+
+/* Sleeps so many nanoseconds. 0; -EINTR where a signal came before. */
+int ps_os_sleep(uint64_t nanoseconds);
 
 /*
  * Reads a whole small file (/proc, /sys) into buffer and ends it with NUL; returns the length. Of a

@@ -10,7 +10,6 @@
  */
 #include "process.h"
 
-#include <alloca.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -23,6 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "arguments.h"
 #include "config.h"
 #include "counters.h"
 #include "foreign.h"
@@ -200,44 +200,12 @@ PUBLIC int execveat(int fd, const char *path, char *const argv[], char *const en
 	return after_exec(did, ps_next.execveat(fd, path, argv, envp, flags));
 }
 
-/* The arguments of an execl call, the first and the NULL among them, counted. */
-static size_t count_arguments(va_list arguments)
-{
-	size_t count = 1;
-
-	while (va_arg(arguments, char *) != NULL)
-		count++;
-	return count + 1;
-}
-
-static void copy_arguments(char **argv, const char *first, size_t count, va_list arguments)
-{
-	argv[0] = (char *)first;
-	for (size_t i = 1; i < count; i++)
-		argv[i] = va_arg(arguments, char *);
-}
-
-/* argv of a call whose last named parameter is `first`, on the caller's stack as execl needs it. */
-#define COLLECT(argv, first)                                                                       \
-	do {                                                                                       \
-		va_list arguments;                                                                 \
-		size_t count;                                                                      \
-		va_start(arguments, first);                                                        \
-		count = count_arguments(arguments);                                                \
-		va_end(arguments);                                                                 \
-		(argv) = alloca((count + 1) * sizeof(char *));                                     \
-		va_start(arguments, first);                                                        \
-		copy_arguments((argv), first, count, arguments);                                   \
-		va_end(arguments);                                                                 \
-	} while (0)
-
 PUBLIC int execl(const char *path, const char *first, ...)
 {
 	char **argv;
 
-	/* On the stack: between vfork and exec nothing may be allocated. */
 	/* cppcheck-suppress allocaCalled */
-	COLLECT(argv, first);
+	PS_COLLECT(argv, first);
 	return execve(path, argv, environ);
 }
 
@@ -246,7 +214,7 @@ PUBLIC int execlp(const char *file, const char *first, ...)
 	char **argv;
 
 	/* cppcheck-suppress allocaCalled */
-	COLLECT(argv, first);
+	PS_COLLECT(argv, first);
 	return execvpe(file, argv, environ);
 }
 
@@ -258,7 +226,7 @@ PUBLIC int execle(const char *path, const char *first, ...)
 	char **argv;
 
 	/* cppcheck-suppress allocaCalled */
-	COLLECT(argv, first);
+	PS_COLLECT(argv, first);
 	va_start(rest, first);
 	while (va_arg(rest, char *) != NULL)
 		;
