@@ -4,10 +4,12 @@
 /*
  * Counting, from the allocation paths.
  *
- * A thread counts in one of PINSHIM_STRIPES stripes of the table; two threads share a stripe only
- * when there are more threads than stripes, so a counter's cache line stays with its core and the
- * adds, though atomic, do not contend. The stripes lie in the table's own pages, so a live reader
- * and whoever looks after a SIGKILL see exact numbers; no seqlock is involved.
+ * A thread counts in one of PINSHIM_STRIPES stripes of the table. PS_STRIPES_OWN of them have one
+ * living thread each, or none: it alone adds to its counters, so that needs no locked instruction, of
+ * which each costs as much as five divisions. The others are shared, but only when there are more
+ * threads than that, so a counter's cache line stays with its core. Whoever else has to add to a stripe
+ * adds to a shared one: only the sums of stripes have a meaning. The stripes lie in the table's own
+ * pages, so a live reader and whoever looks after a SIGKILL see exact numbers; no seqlock is involved.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -28,7 +30,10 @@ struct ps_thread {
 
 extern _Thread_local struct ps_thread ps_thread __attribute__((tls_model("initial-exec")));
 
-/* Chooses a stripe for this thread: the next in turn. Returns 1 + index. */
+/* The stripes from 0 on that have one thread each; the others are shared. */
+#define PS_STRIPES_OWN 8
+
+/* Chooses a stripe for this thread. Returns 1 + index. */
 uint16_t ps_counters_choose(void);
 
 static inline unsigned ps_stripe_index(void)
@@ -58,6 +63,27 @@ static inline void ps_count_sub(uint64_t *counter, uint64_t amount)
 static inline uint64_t ps_count_get(const uint64_t *counter)
 {
 	return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
+
+/*
+ * Adds to a counter of this thread's stripe, which is an own one if own. One instruction, so that a
+ * signal handler that counts, too, comes before or after it.
+ */
+static inline void ps_count_own(uint64_t *counter, uint64_t amount, bool own)
+{
+#if defined(__x86_64__)
+	if (__builtin_expect(own, 1)) {
+		__asm__("addq %1, %0" : "+m"(*counter) : "er"(amount) : "cc");
+		return;
+	}
+#endif
+	(void)own;
+	ps_count_add(counter, amount);
+}
+
+static inline bool ps_stripe_is_own(void)
+{
+	return ps_stripe_index() < PS_STRIPES_OWN;
 }
 
 /* Notes a way in (PINSHIM_REACHED_*): a load, but for the first time. */
@@ -92,10 +118,19 @@ void ps_count_resized(enum pinshim_entry_point entry, size_t requested, size_t f
 void ps_count_sum(const struct pinshim_table *table, enum pinshim_entry_point entry,
 		  struct pinshim_entry *sum);
 
+/* Sums the asynchronous I/O of any table over its stripes. */
+void ps_count_aio_sum(const struct pinshim_table *table, struct pinshim_aio *sum);
+
 /* Bytes of freed large blocks kept for reuse, summed over the stripes of any table. */
 uint64_t ps_count_retained(const struct pinshim_table *table);
 
 /* Names as the report and JSON use them: "malloc", "cudaHostAlloc", ... */
 const char *ps_entry_name(enum pinshim_entry_point entry);
+
+/* How many words of struct pinshim_aio are counters; those after them are reserved. */
+#define PS_AIO_WORDS (offsetof(struct pinshim_aio, reserved) / sizeof(uint64_t))
+
+/* The name of a word of struct pinshim_aio, which is its member's; NULL for one that is reserved. */
+const char *ps_aio_name(unsigned word);
 
 #endif

@@ -18,28 +18,31 @@ static void copy_string(char *to, size_t size, const char *from)
 		memcpy(to, from, length);
 }
 
-static const char *first_set(const char *a, const char *b, const char *c)
+/* Copies the first of these variables, ended by NULL, that is set to something. */
+static void copy_first(char *to, size_t size, const char *const *name)
 {
-	const char *value = secure_getenv(a);
+	const char *value = NULL;
 
-	if (!value || !*value)
-		value = secure_getenv(b);
-	if (!value || !*value)
-		value = secure_getenv(c);
-	return value;
+	for (; *name && (!value || !*value); name++) {
+		value = secure_getenv(*name);
+		/* torchrun calls every job that was given no name so. */
+		if (value && strcmp(value, "none") == 0)
+			value = NULL;
+	}
+	copy_string(to, size, value);
 }
 
 void ps_identity_rank(struct pinshim_table *table)
 {
-	const char *job = first_set("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID",
-				    "OMPI_MCA_ess_base_jobid");
+	static const char *const rank[] = { "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", NULL };
+	static const char *const local_rank[] = { "LOCAL_RANK", "SLURM_LOCALID",
+						  "OMPI_COMM_WORLD_LOCAL_RANK", NULL };
+	static const char *const job[] = { "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID",
+					   "OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", NULL };
 
-	copy_string(table->rank, sizeof(table->rank),
-		    first_set("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"));
-	copy_string(table->local_rank, sizeof(table->local_rank),
-		    first_set("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"));
-	copy_string(table->job, sizeof(table->job),
-		    job && *job ? job : secure_getenv("PMIX_NAMESPACE"));
+	copy_first(table->rank, sizeof(table->rank), rank);
+	copy_first(table->local_rank, sizeof(table->local_rank), local_rank);
+	copy_first(table->job, sizeof(table->job), job);
 }
 
 void ps_identity_process(struct pinshim_table *table)

@@ -43,6 +43,30 @@ const char *ps_hook_name(unsigned hook)
 	return hook < COUNT(name) ? name[hook] : NULL;
 }
 
+const char *ps_aio_name(unsigned word)
+{
+#define NAME(member) [offsetof(struct pinshim_aio, member) / sizeof(uint64_t)] = #member
+	static const char *const name[PS_AIO_WORDS] = {
+		NAME(submitted), NAME(direct),  NAME(fixed),   NAME(bounced), NAME(passed),
+		NAME(repaired),  NAME(failed),  NAME(partial), NAME(bytes),   NAME(contexts),
+		NAME(rings),     NAME(settled), NAME(dropped),
+	};
+#undef NAME
+
+	return word < COUNT(name) ? name[word] : NULL;
+}
+
+void ps_count_aio_sum(const struct pinshim_table *table, struct pinshim_aio *sum)
+{
+	*sum = (struct pinshim_aio){ 0 };
+	for (unsigned i = 0; i < PINSHIM_STRIPES; i++) {
+		const uint64_t *from = (const uint64_t *)&table->stripe[i].aio;
+
+		for (unsigned word = 0; word < PS_AIO_WORDS; word++)
+			((uint64_t *)sum)[word] += ps_count_get(from + word);
+	}
+}
+
 void ps_count_sum(const struct pinshim_table *table, enum pinshim_entry_point entry,
 		  struct pinshim_entry *sum)
 {

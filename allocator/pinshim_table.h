@@ -27,9 +27,10 @@ extern "C" {
 #endif
 
 #define PINSHIM_TABLE_MAGIC UINT64_C(0x656c626174736870) /* "phstable" */
-#define PINSHIM_TABLE_VERSION 1
+#define PINSHIM_TABLE_VERSION 2
 #define PINSHIM_TABLE_PREFIX "pinshim."
 #define PINSHIM_TABLE_DIRECTORY "/dev/shm"
+#define PINSHIM_RANGES_MAX (1u << 20) /* records that a table has at most */
 
 /* pinshim_range.flags */
 #define PINSHIM_RANGE_LOCKED 0x1u       /* every page is locked in memory (mlock, or hugetlb) */
@@ -99,6 +100,27 @@ struct pinshim_entry {
 	uint64_t freed_bytes;     /* as served_bytes, of the freed ones */
 };
 
+/*
+ * Asynchronous I/O through libpinshim-aio.so. A request that was accepted is one of direct, fixed,
+ * bounced and passed. Sum the stripes.
+ */
+struct pinshim_aio {
+	uint64_t submitted; /* requests accepted, ever */
+	uint64_t direct;    /* of these: direct I/O on the program's own memory */
+	uint64_t fixed;     /* the same, on memory that is registered with the ring */
+	uint64_t bounced;   /* through a bounce buffer, whole or in part */
+	uint64_t passed;    /* to the kernel as they came: not direct I/O, or no transfer */
+	uint64_t repaired;  /* of bounced: what the file system would have refused as misaligned */
+	uint64_t failed;    /* completed with an error */
+	uint64_t partial;   /* transferred less than asked for: at the end of a file or of space */
+	uint64_t bytes;     /* transferred */
+	uint64_t contexts;  /* contexts set up (io_setup), ever */
+	uint64_t rings;     /* of these: that began with an io_uring */
+	uint64_t settled;   /* of rings: that went on with the kernel's AIO, see context.h */
+	uint64_t dropped;   /* registered pieces dropped because the memory was unpinned */
+	uint64_t reserved[3];
+};
+
 /* A thread uses one stripe, so that threads do not contend for counters. */
 #define PINSHIM_STRIPES 16
 
@@ -109,6 +131,7 @@ struct pinshim_stripe {
 	 * keeps another may take, so only the sum of the stripes, modulo 2^64, has a meaning.
 	 */
 	uint64_t retained_bytes;
+	struct pinshim_aio aio;
 	uint64_t reserved[7];
 } __attribute__((aligned(64)));
 
@@ -140,7 +163,7 @@ struct pinshim_table {
 	uint64_t registered_bytes;  /* of all, registered with the CUDA driver */
 	uint64_t huge_bytes;        /* of the heap, in huge pages when it was pinned */
 	uint64_t foreign_bytes;     /* the program's own memory, locked where it is */
-	uint64_t claimed_bytes;     /* pinned or about to be; what PINSHIM_NODE_LIMIT adds up */
+	uint64_t claimed_bytes;     /* pinned or being pinned; what PINSHIM_NODE_LIMIT adds up */
 	uint64_t chunks;            /* units of pinning of the heap */
 	uint64_t pins;              /* chunks and foreign ranges pinned, ever */
 	uint64_t unpins;            /* given back, ever */
@@ -151,7 +174,11 @@ struct pinshim_table {
 	uint64_t refused[PINSHIM_LIMITS_MAX]; /* refusals by limit, see pinshim_limit_name() */
 	uint64_t refused_bytes;               /* asked for by the refused, ever */
 	uint64_t live_peak_bytes[PINSHIM_ENTRIES_MAX]; /* per entry point, sampled */
-	uint64_t reserved_c[32];
+	uint64_t asking_bytes;  /* asked for, and to be granted or refused within a moment */
+	uint64_t credit_bytes;  /* may be claimed without asking until credit_until */
+	uint64_t credit_until;  /* CLOCK_MONOTONIC, nanoseconds */
+	uint64_t present_bytes; /* of claimed_bytes: memory that is there already */
+	uint64_t reserved_c[28];
 
 	struct pinshim_stripe stripe[PINSHIM_STRIPES];
 };

@@ -3,8 +3,9 @@
  * Reading tables.
  *
  * No number of the file is used before it was compared with the file's size, in arithmetic that
- * cannot wrap around. A record counts only if its check is right, whatever the sequence says. Memory
- * comes from mmap: libpinshim-aio.so reads tables from inside interposed calls.
+ * cannot wrap around, and a file with holes may have any size: no more records are taken than a table
+ * can have. A record counts only if its check is right, whatever the sequence says. Memory comes from
+ * mmap: libpinshim-aio.so reads tables from inside interposed calls.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -61,7 +62,8 @@ static int check_size(const struct pinshim_table *table, uint64_t size)
 	if (table->version != PINSHIM_TABLE_VERSION)
 		return -EPROTONOSUPPORT;
 	if (table->header_bytes != sizeof(*table) || table->ranges_offset < sizeof(*table) ||
-	    table->ranges_offset > size || table->range_used > table->range_capacity)
+	    table->ranges_offset > size || table->range_used > table->range_capacity ||
+	    table->range_capacity > PINSHIM_RANGES_MAX)
 		return -EPROTO;
 	if (table->range_capacity > (size - table->ranges_offset) / sizeof(struct pinshim_range))
 		return -EPROTO;

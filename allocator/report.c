@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The report of any table, as text and as JSON. Scripts read the JSON: keys are added, and never
- * change their meaning while "schema" stays.
+ * change their meaning while "schema" stays. pinshim-stats.5 has them all.
  */
 #include "report.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "counters.h"
@@ -225,6 +224,45 @@ static void text_refused(const struct pinshim_table *table, struct ps_text *text
 	ps_text_add(text, "\n");
 }
 
+bool ps_report_has_aio(const struct pinshim_aio *aio)
+{
+	return aio->submitted > 0 || aio->contexts > 0;
+}
+
+/* ", 3 rings" if there are any. */
+static void add_count(struct ps_text *text, const char *separator, uint64_t count, const char *noun)
+{
+	if (count)
+		ps_text_add(text, "%s%lu %s%s", separator, count, noun, count == 1 ? "" : "s");
+}
+
+void ps_report_text_aio(const struct pinshim_aio *aio, struct ps_text *text)
+{
+	ps_text_add(text, "async I/O: %lu request%s: %lu fixed, %lu direct, %lu bounced",
+		    aio->submitted, aio->submitted == 1 ? "" : "s", aio->fixed, aio->direct,
+		    aio->bounced);
+	ps_text_add(text, " (%lu repaired), %lu passed on; %lu failed, %lu partial; ",
+		    aio->repaired, aio->passed, aio->failed, aio->partial);
+	ps_text_add_bytes(text, aio->bytes);
+	add_count(text, "; ", aio->contexts, "context");
+	add_count(text, aio->contexts ? ", " : "; ", aio->rings, "ring");
+	if (aio->settled)
+		ps_text_add(text, " (%lu settled)", aio->settled);
+	add_count(text, "; dropped ", aio->dropped, "registration");
+}
+
+static void text_aio(const struct pinshim_table *table, struct ps_text *text)
+{
+	struct pinshim_aio aio;
+
+	ps_count_aio_sum(table, &aio);
+	if (!ps_report_has_aio(&aio))
+		return;
+	begin_line(table, text);
+	ps_report_text_aio(&aio, text);
+	ps_text_add(text, "\n");
+}
+
 static void text_hooks(const struct pinshim_table *table, struct ps_text *text)
 {
 	uint64_t reached = load(&table->hooks_reached);
@@ -276,6 +314,7 @@ void ps_report_text(const struct pinshim_table *table, struct ps_text *text)
 	text_entries(table, &totals, text);
 	text_pins(table, text);
 	text_refused(table, text);
+	text_aio(table, text);
 	text_hooks(table, text);
 	text_end(table, &totals, text);
 }
@@ -362,11 +401,21 @@ static void json_entries(const struct pinshim_table *table, struct ps_text *text
 	ps_text_add(text, "}, ");
 }
 
+void ps_report_json_aio(const struct pinshim_aio *aio, struct ps_text *text)
+{
+	for (unsigned i = 0; ps_aio_name(i); i++)
+		ps_text_add(text, "%s\"%s\": %lu", i ? ", " : "{", ps_aio_name(i),
+			    ((const uint64_t *)aio)[i]);
+	ps_text_add(text, "}");
+}
+
 void ps_report_json(const struct pinshim_table *table, struct ps_text *text)
 {
 	struct totals totals;
+	struct pinshim_aio aio;
 
 	add_totals(table, &totals);
+	ps_count_aio_sum(table, &aio);
 	ps_text_add(text, "{");
 	json_who(table, text);
 	json_gauges(table, text);
@@ -374,7 +423,9 @@ void ps_report_json(const struct pinshim_table *table, struct ps_text *text)
 	json_counts(&totals.sum, text);
 	ps_text_add(text, "}, ");
 	json_entries(table, text);
-	ps_text_add(text, "\"refused\": {");
+	ps_text_add(text, "\"aio\": ");
+	ps_report_json_aio(&aio, text);
+	ps_text_add(text, ", \"refused\": {");
 	for (unsigned i = 0; pinshim_limit_name(i); i++)
 		ps_text_add(text, "%s\"%s\": %lu", i ? ", " : "", pinshim_limit_name(i),
 			    load(&table->refused[i]));

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "counters.h"
 #include "log.h"
 #include "os.h"
 #include "report.h"
@@ -18,20 +19,20 @@
 #define BUFFER_BYTES ((size_t)64 << 10)
 
 /* To a terminal, a pipe, /dev/null: these are written to and never replaced. */
-static int write_into(const char *path, const struct ps_text *text)
+static int write_into(const char *path, const char *content, size_t length)
 {
 	int fd = ps_os_open(path, O_WRONLY | O_NOCTTY | O_NONBLOCK, 0);
 	int rc;
 
 	if (fd < 0)
 		return fd;
-	rc = ps_os_write_all(fd, text->buffer, text->length);
+	rc = ps_os_write_all(fd, content, length);
 	ps_os_close(fd);
 	return rc;
 }
 
 /* Under a temporary name first, so that nobody reads half a report. */
-static int write_and_rename(const char *path, const struct ps_text *text)
+static int write_and_rename(const char *path, const char *content, size_t length)
 {
 	const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
 	char buffer[4096];
@@ -46,7 +47,7 @@ static int write_and_rename(const char *path, const struct ps_text *text)
 		fd = ps_os_open(buffer, flags, 0644);
 	if (fd < 0)
 		return fd;
-	rc = ps_os_write_all(fd, text->buffer, text->length);
+	rc = ps_os_write_all(fd, content, length);
 	ps_os_close(fd);
 	if (rc == 0)
 		rc = (int)ps_syscall5(SYS_renameat2, AT_FDCWD, buffer, AT_FDCWD, path, 0);
@@ -55,24 +56,40 @@ static int write_and_rename(const char *path, const struct ps_text *text)
 	return rc;
 }
 
+int ps_report_put(const char *path, const char *content, size_t length)
+{
+	struct stat status;
+
+	if (ps_os_stat(path, &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
+		return write_into(path, content, length);
+	return write_and_rename(path, content, length);
+}
+
 static int write_file(const char *pattern, const struct ps_text *text)
 {
 	char buffer[4096];
 	struct ps_text path = PS_TEXT_INIT(buffer);
-	struct stat status;
 	int rc = ps_text_add_pattern(&path, pattern);
 
 	if (rc == 0 && path.cut)
 		rc = -ENAMETOOLONG;
-	if (rc == 0 && ps_os_stat(buffer, &status) == 0 && !S_ISREG(status.st_mode) &&
-	    !S_ISDIR(status.st_mode))
-		rc = write_into(buffer, text);
-	else if (rc == 0)
-		rc = write_and_rename(buffer, text);
+	if (rc == 0)
+		rc = ps_report_put(buffer, text->buffer, text->length);
 	if (rc < 0)
 		ps_log_once(PS_LOG_WARN, "writing the report to %s (PINSHIM_STATS) failed: %s",
 			    buffer, strerrordesc_np(-rc));
 	return rc;
+}
+
+/* Is there anything that whoever started the process may want to know? */
+static bool is_worth_saying(const struct pinshim_table *table)
+{
+	struct pinshim_aio aio;
+
+	if (ps_count_get(&table->pinned_peak_bytes) > 0)
+		return true;
+	ps_count_aio_sum(table, &aio);
+	return ps_report_has_aio(&aio);
 }
 
 int ps_report_write(const char *stats)
@@ -83,7 +100,7 @@ int ps_report_write(const char *stats)
 	void *memory;
 	int rc;
 
-	if (strcmp(stats, "off") == 0 || (to_stderr && !table->pinned_peak_bytes))
+	if (strcmp(stats, "off") == 0 || (to_stderr && !is_worth_saying(table)))
 		return 0;
 	rc = ps_os_mmap(NULL, BUFFER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 			0, &memory);

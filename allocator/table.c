@@ -37,8 +37,8 @@
 #include "table.h"
 #include "text.h"
 
-#define FIRST_BYTES ((size_t)64 << 10)    /* mapped at first; doubles */
-#define RESERVED_BYTES ((size_t)32 << 20) /* a million ranges */
+#define FIRST_BYTES ((size_t)64 << 10) /* mapped at first; doubles */
+#define RESERVED_BYTES (PINSHIM_RANGES_MAX * sizeof(struct pinshim_range))
 #define RANGES_OFFSET ((sizeof(struct pinshim_table) + 63) & ~(size_t)63)
 #define FIRST_COUNTER (offsetof(struct pinshim_table, pinned_bytes) / sizeof(uint64_t))
 #define WORDS (sizeof(struct pinshim_table) / sizeof(uint64_t))
@@ -138,7 +138,35 @@ static void begin_table(struct pinshim_table *table, int pid)
 
 void ps_table_identify(void)
 {
-	ps_identity_process(ps_table());
+	struct pinshim_table *table = ps_table();
+
+	/* Where nothing is to be pinned, nobody started it, and it counts all the same. */
+	if (table->pid == 0) {
+		table->pid = (uint32_t)ps_os_getpid();
+		ps_identity_rank(table);
+	}
+	ps_identity_process(table);
+}
+
+/*
+ * The word that may be added to in the place of this one: stripes of one thread are left to it, and the
+ * first that is shared has the same words.
+ */
+static size_t shared_word(size_t word)
+{
+	const size_t first = offsetof(struct pinshim_table, stripe) / sizeof(uint64_t);
+	const size_t length = sizeof(struct pinshim_stripe) / sizeof(uint64_t);
+
+	if (word < first || word >= first + PS_STRIPES_OWN * length)
+		return word;
+	return first + PS_STRIPES_OWN * length + (word - first) % length;
+}
+
+/* Is it a word that is stored, not added to? */
+static bool is_stored(const uint64_t *word)
+{
+	return word == &self.table->claimed_bytes || word == &self.table->asking_bytes ||
+	       word == &self.table->credit_bytes || word == &self.table->credit_until;
 }
 
 /*
@@ -147,7 +175,7 @@ void ps_table_identify(void)
 static void fold(size_t word, uint64_t was, uint64_t now)
 {
 	const size_t peaks = offsetof(struct pinshim_table, live_peak_bytes) / sizeof(uint64_t);
-	uint64_t *to = (uint64_t *)self.table + word;
+	uint64_t *to = (uint64_t *)self.table + shared_word(word);
 
 	if (now == was)
 		return;
@@ -155,8 +183,8 @@ static void fold(size_t word, uint64_t was, uint64_t now)
 		__atomic_fetch_or(to, now, __ATOMIC_RELAXED);
 	else if (word - peaks < PINSHIM_ENTRIES_MAX)
 		ps_count_peak(to, now);
-	else if (to == &self.table->claimed_bytes)
-		/* It is stored, not added to: a later store in the new memory stands. */
+	else if (is_stored(to))
+		/* A later store in the new memory stands. */
 		__atomic_compare_exchange_n(to, &was, now, false, __ATOMIC_RELAXED,
 					    __ATOMIC_RELAXED);
 	else
@@ -178,6 +206,16 @@ static void fold_early(void)
 static long remap(void *from, size_t old_bytes, size_t bytes, int flags, void *to)
 {
 	return ps_syscall5(SYS_mremap, from, old_bytes, bytes, MREMAP_MAYMOVE | flags, to);
+}
+
+/*
+ * Memory that was the table is none any more: libpinshim-aio.so has the file mapped, too, and would
+ * wait for ever for it to change; and a file that cannot be removed must not mislead.
+ */
+static void retire(struct pinshim_table *old)
+{
+	__atomic_store_n(&old->magic, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&old->generation, 0, __ATOMIC_RELEASE);
 }
 
 /*
@@ -215,6 +253,7 @@ static int switch_memory(int fd, int (*ready)(void))
 	if (rc < 0 && rc > -4096)
 		goto err_old;
 	fresh = NULL;
+	retire((struct pinshim_table *)old);
 	for (size_t i = FIRST_COUNTER; i < WORDS; i++)
 		fold(i, ((uint64_t *)before)[i], ps_count_get((uint64_t *)old + i));
 	rc = 0;
@@ -433,21 +472,10 @@ static int grow_file(void)
 	return rc;
 }
 
-/* Goes on with private memory; the file, which perhaps cannot be removed, is no table any more. */
-static int disown_file(void)
-{
-	int rc;
-
-	self.table->magic = 0;
-	rc = switch_memory(-1, NULL);
-	self.table->magic = PINSHIM_TABLE_MAGIC;
-	return rc;
-}
-
 /* Withdraws a file that cannot hold all ranges: half a table would mislead. */
 static int leave_file(int why)
 {
-	int rc = disown_file();
+	int rc = switch_memory(-1, NULL);
 
 	if (rc < 0)
 		return rc;
@@ -607,7 +635,7 @@ void ps_table_close(void)
 	self.reopen = self.path[0];
 	/* Where it cannot be removed, after setresuid() or chroot(), it is made no table any more. */
 	if (self.path[0] && ps_os_unlink(self.path) < 0)
-		(void)disown_file();
+		(void)switch_memory(-1, NULL);
 	self.path[0] = '\0'; /* and so the mapping is nobody's but ours */
 	self.closed = true;
 	unlock_table();

@@ -72,7 +72,10 @@ void ps_table_remove(int slot);
  */
 int ps_table_publish(void);
 
-/* Fills in what takes reading /proc, for a report: program and start time. Takes no lock. */
+/*
+ * Fills in what takes reading /proc, for a report: program and start time; and whose it is, where
+ * ps_table_start() was never called. Takes no lock.
+ */
 void ps_table_identify(void);
 
 /*

@@ -18,10 +18,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "counters.h"
 #include "fault.h"
 #include "log.h"
 #include "os.h"
 #include "pinshim_table_reader.h"
+#include "report.h"
 #include "scratch.h"
 #include "table.h"
 
@@ -453,6 +455,51 @@ START_TEST(numbers_that_lead_astray)
 }
 END_TEST
 
+/* A file may have holes: it costs nothing to claim any number of ranges. */
+START_TEST(more_ranges_than_a_table_has)
+{
+	struct pinshim_reader *reader;
+	size_t size, count;
+	char *image = make_image(&size);
+	struct pinshim_table *table = (struct pinshim_table *)image;
+	off_t full = (off_t)(table->ranges_offset +
+			     PINSHIM_RANGES_MAX * sizeof(struct pinshim_range));
+
+	table->range_capacity = table->range_used = PINSHIM_RANGES_MAX;
+	scratch_write(scratch_path("image"), image, (long)size);
+	ck_assert_int_eq(truncate(scratch_path("image"), full), 0);
+	ck_assert_int_eq(pinshim_reader_open(scratch_path("image"), &reader), 0);
+	ck_assert_int_eq(pinshim_reader_refresh(reader), 0);
+	pinshim_reader_ranges(reader, &count);
+	ck_assert_uint_eq(count, SLOTS);
+	pinshim_reader_close(reader);
+	table->range_capacity++;
+	scratch_write(scratch_path("image"), image, (long)size);
+	ck_assert_int_eq(truncate(scratch_path("image"), full + (off_t)PAGE), 0);
+	ck_assert_int_eq(pinshim_reader_open(scratch_path("image"), &reader), -EPROTO);
+	table->range_capacity = table->range_used = UINT32_MAX;
+	scratch_write(scratch_path("image"), image, (long)size);
+	ck_assert_int_eq(truncate(scratch_path("image"), (off_t)1 << 40), 0);
+	ck_assert_int_eq(pinshim_reader_open(scratch_path("image"), &reader), -EPROTO);
+}
+END_TEST
+
+/* Reports are made of whatever a header holds. */
+static void report_damaged(const struct pinshim_table *table)
+{
+	static char report[64 << 10];
+	struct ps_text text = PS_TEXT_INIT(report);
+	struct pinshim_aio aio;
+
+	ps_report_text(table, &text);
+	ck_assert(!text.cut);
+	text = (struct ps_text)PS_TEXT_INIT(report);
+	ps_report_json(table, &text);
+	ck_assert(!text.cut);
+	ck_assert_str_eq(report + text.length - 3, "}}\n");
+	ps_count_aio_sum(table, &aio);
+}
+
 /* Whatever a refresh found in a damaged file must be ranges that its writer could have written. */
 static void check_damaged(struct pinshim_reader *reader)
 {
@@ -474,6 +521,7 @@ static void check_damaged(struct pinshim_reader *reader)
 	pinshim_reader_alive(reader);
 	ck_assert_uint_lt(strlen(pinshim_reader_table(reader)->program), 64);
 	ck_assert_uint_lt(strlen(pinshim_reader_table(reader)->job), 48);
+	report_damaged(pinshim_reader_table(reader));
 }
 
 /* Damages some bytes; mostly header and first records, and with numbers that matter. */
@@ -526,6 +574,77 @@ START_TEST(damaged_files_crash_nobody)
 	}
 	ck_assert_uint_gt(opened, 500);
 	ck_assert_uint_lt(opened, 5000);
+}
+END_TEST
+
+/* Something named like a table that is none. */
+static void put_something_else(const char *path, uint64_t kind)
+{
+	if (kind == 0)
+		ck_assert_int_eq(mkdir(path, 0700), 0);
+	else if (kind == 1)
+		ck_assert_int_eq(mkfifo(path, 0600), 0);
+	else if (kind == 2)
+		ck_assert_int_eq(symlink(scratch_table(), path), 0);
+	else if (kind == 3)
+		ck_assert_int_eq(symlink("/nowhere", path), 0);
+	else
+		scratch_write(path, "", 0);
+}
+
+static int read_one(const char *path, pid_t pid, void *context)
+{
+	struct pinshim_reader *reader;
+	unsigned *opened = context;
+
+	ck_assert_int_gt(pid, 0);
+	if (pinshim_reader_open(path, &reader) < 0)
+		return 0;
+	check_damaged(reader);
+	pinshim_reader_close(reader);
+	++*opened;
+	return 0;
+}
+
+/* A directory in which anybody may have put anything, whose good tables are found all the same. */
+START_TEST(a_directory_of_damaged_files)
+{
+	enum { FILES = 200 };
+	struct pinshim_reader *reader;
+	char image[1 << 17], name[64];
+	uint64_t state = 987654321;
+	unsigned opened = 0;
+	size_t size;
+	char *good = make_image(&size);
+
+	((struct pinshim_table *)good)->start_time = 1;
+	for (unsigned i = 0; i < FILES; i++) {
+		const uint64_t what = scratch_random(&state);
+
+		snprintf(name, sizeof(name), "pinshim.%u.%u", 4000000 + i, i + 1);
+		memcpy(image, good, size);
+		damage(image, size, &state);
+		if (what % 4 == 0)
+			put_something_else(scratch_path(name), (what >> 8) % 5);
+		else
+			scratch_write(scratch_path(name), image,
+				      what % 4 == 1 ? (long)((what >> 8) % size) : (long)size);
+	}
+	ck_assert_int_eq(pinshim_reader_each(scratch, read_one, &opened), 0);
+	ck_assert_uint_gt(opened, 20);
+	ck_assert_uint_lt(opened, FILES);
+	ck_assert_int_eq(pinshim_reader_open_pid(scratch, getpid(), &reader), 0);
+	ck_assert_int_eq(pinshim_reader_refresh(reader), 0);
+	ck_assert_uint_eq(check_copy(reader, true), SLOTS);
+	pinshim_reader_close(reader);
+	/* They are nobody's, and what is no file is left alone. */
+	ck_assert_int_gt(ps_table_reap(scratch, 0), FILES / 2);
+	for (unsigned i = 0; i < FILES; i++) {
+		struct stat status;
+
+		snprintf(name, sizeof(name), "pinshim.%u.%u", 4000000 + i, i + 1);
+		ck_assert(lstat(scratch_path(name), &status) < 0 || !S_ISREG(status.st_mode));
+	}
 }
 END_TEST
 
@@ -744,7 +863,9 @@ int main(void)
 	tcase_add_test(tcase, other_versions_are_refused);
 	tcase_add_test(tcase, every_truncation_is_refused);
 	tcase_add_test(tcase, numbers_that_lead_astray);
+	tcase_add_test(tcase, more_ranges_than_a_table_has);
 	tcase_add_test(tcase, damaged_files_crash_nobody);
+	tcase_add_test(tcase, a_directory_of_damaged_files);
 	tcase_add_test(tcase, what_is_no_file);
 	tcase_add_test(tcase, what_is_somebody_elses);
 	tcase_add_test(tcase, calls_that_fail);

@@ -59,6 +59,21 @@ static void fill(void)
 	made.live_peak_bytes[PINSHIM_ENTRY_MALLOC] = 500 * MIB;
 	entry = &made.stripe[5].entry[PINSHIM_ENTRY_MALLOC];
 	*entry = (struct pinshim_entry){ 1, 1, 0, 0, MIB, MIB, 0, 0 };
+	made.stripe[1].aio = (struct pinshim_aio){ .submitted = 12000,
+						   .direct = 300,
+						   .fixed = 11700,
+						   .bytes = 1024 * MIB,
+						   .contexts = 2,
+						   .rings = 1 };
+	made.stripe[15].aio = (struct pinshim_aio){ .submitted = 345,
+						    .fixed = 300,
+						    .bounced = 45,
+						    .repaired = 40,
+						    .failed = 2,
+						    .partial = 1,
+						    .bytes = 205 * MIB,
+						    .settled = 1,
+						    .dropped = 3 };
 }
 
 START_TEST(text_says_what_a_person_wants_to_know)
@@ -75,6 +90,9 @@ START_TEST(text_says_what_a_person_wants_to_know)
 		"121.0 MiB   500.0 MiB\n"
 		"pinshim[4242]: pinned 12 times, 1.17 GiB in 100 ms (12.5 GB/s), gave back 3\n"
 		"pinshim[4242]: refused by limit: memlock 2, kernel 1; asked for 300.0 MiB\n"
+		"pinshim[4242]: async I/O: 12345 requests: 12000 fixed, 300 direct, 45 bounced "
+		"(40 repaired), 0 passed on; 2 failed, 1 partial; 1.2 GiB; 2 contexts, 1 ring "
+		"(1 settled); dropped 3 registrations\n"
 		"pinshim[4242]: hooks reached: malloc, dlsym\n"
 		"pinshim[4242]: 3 blocks never freed, 121.0 MiB\n";
 
@@ -89,6 +107,25 @@ START_TEST(text_leaves_out_what_did_not_happen)
 	ps_report_text(&made, &text);
 	ck_assert_str_eq(buffer,
 			 "pinshim[4242]: train, backend native: pinned 0 B now, 0 B at peak\n");
+}
+END_TEST
+
+/* A context that was never used, and I/O whose context another thread counted. */
+START_TEST(text_of_little_asynchronous_io)
+{
+	made.stripe[3].aio.contexts = 1;
+	ps_report_text(&made, &text);
+	ck_assert_ptr_nonnull(strstr(buffer, "]: async I/O: 0 requests: 0 fixed, "));
+	ck_assert_ptr_nonnull(strstr(buffer, " partial; 0 B; 1 context\n"));
+	text.length = 0;
+	made.stripe[3].aio = (struct pinshim_aio){ .submitted = 1, .passed = 1, .bytes = 512 };
+	ps_report_text(&made, &text);
+	ck_assert_ptr_nonnull(strstr(buffer, "]: async I/O: 1 request: 0 fixed, 0 direct, "));
+	ck_assert_ptr_nonnull(strstr(buffer, ", 1 passed on; 0 failed, 0 partial; 512 B\n"));
+	text.length = 0;
+	made.stripe[3].aio = (struct pinshim_aio){ .failed = 1 };
+	ps_report_text(&made, &text);
+	ck_assert_ptr_null(strstr(buffer, "async"));
 }
 END_TEST
 
@@ -152,6 +189,10 @@ START_TEST(json_has_everything)
 		    "\"freed_bytes\": 943718400, \"live_blocks\": 3, \"live_bytes\": 126877696, "
 		    "\"live_peak_bytes\": 524288000}"));
 	ck_assert(has("\"cudaHostAlloc\": {\"calls\": 0"));
+	ck_assert(has("\"aio\": {\"submitted\": 12345, \"direct\": 300, \"fixed\": 12000, "
+		      "\"bounced\": 45, \"passed\": 0, \"repaired\": 40, \"failed\": 2, "
+		      "\"partial\": 1, \"bytes\": 1288699904, \"contexts\": 2, \"rings\": 1, "
+		      "\"settled\": 1, \"dropped\": 3}"));
 	ck_assert(has("\"refused\": {\"process\": 0, \"memlock\": 2, "));
 	ck_assert(has("\"hooks_reached\": {\"malloc\": true, \"cuda_runtime\": false, "));
 	ck_assert_str_eq(buffer + text.length - 4, "e}}\n");
@@ -172,8 +213,9 @@ START_TEST(json_is_json)
 	scratch_write(scratch_path("json"), buffer, (long)text.length);
 	snprintf(command, sizeof(command),
 		 "python3 -c 'import json,sys; r=json.load(open(sys.argv[1])); "
-		 "sys.exit(r[\"schema\"] != 1 or len(r[\"entry_points\"]) != %d)' %s",
-		 PINSHIM_ENTRIES, scratch_path("json"));
+		 "sys.exit(r[\"schema\"] != 1 or len(r[\"entry_points\"]) != %d or "
+		 "len(r[\"aio\"]) != %zu)' %s",
+		 PINSHIM_ENTRIES, PS_AIO_WORDS, scratch_path("json"));
 	ck_assert_int_eq(system(command), 0);
 }
 END_TEST
@@ -183,13 +225,19 @@ static bool is_empty(void)
 	return scratch_entries() == 0;
 }
 
-START_TEST(nothing_is_written_where_nothing_was_asked_for)
-{
-	int pipes[2];
-	char byte;
+static int pipes[2];
 
+static void stderr_is_a_pipe(void)
+{
 	ck_assert_int_eq(pipe2(pipes, O_NONBLOCK), 0);
 	ck_assert_int_eq(dup2(pipes[1], 2), 2);
+}
+
+START_TEST(nothing_is_written_where_nothing_was_asked_for)
+{
+	char byte;
+
+	stderr_is_a_pipe();
 	ck_assert_int_eq(ps_report_write("off"), 0);
 	ck_assert_int_eq(ps_report_write("stderr"), 0); /* nothing was pinned */
 	ck_assert_int_eq(read(pipes[0], &byte, 1), -1);
@@ -201,6 +249,17 @@ START_TEST(nothing_is_written_where_nothing_was_asked_for)
 	ck_assert_int_gt(read(pipes[0], buffer, sizeof(buffer)), 0);
 	ck_assert(has("]: test_report, backend native: pinned 0 B now, 4.0 KiB at peak\n"));
 	ck_assert(is_empty());
+}
+END_TEST
+
+START_TEST(asynchronous_io_alone_is_reported)
+{
+	stderr_is_a_pipe();
+	ps_table()->stripe[4].aio.submitted = 1;
+	ck_assert_int_eq(ps_report_write("stderr"), 0);
+	ck_assert_int_gt(read(pipes[0], buffer, sizeof(buffer) - 1), 0);
+	ck_assert(has("]: async I/O: 1 request: "));
+	ck_assert(has("]: test_report, backend native: pinned 0 B now, 0 B at peak\n"));
 }
 END_TEST
 
@@ -297,11 +356,13 @@ int main(void)
 	suite_add_tcase(suite, tcase);
 	tcase_add_test(tcase, text_says_what_a_person_wants_to_know);
 	tcase_add_test(tcase, text_leaves_out_what_did_not_happen);
+	tcase_add_test(tcase, text_of_little_asynchronous_io);
 	tcase_add_test(tcase, locked_is_not_registered);
 	tcase_add_test(tcase, the_largest_report_fits);
 	tcase_add_test(tcase, json_has_everything);
 	tcase_add_loop_test(tcase, json_is_json, 0, 2);
 	tcase_add_test(tcase, nothing_is_written_where_nothing_was_asked_for);
+	tcase_add_test(tcase, asynchronous_io_alone_is_reported);
 	tcase_add_test(tcase, a_file_by_its_pattern);
 	tcase_add_test(tcase, what_is_no_file_is_written_into);
 	tcase_add_test(tcase, a_report_that_cannot_be_written);

@@ -21,6 +21,7 @@
 #include "config.h"
 #include "counters.h"
 #include "fault.h"
+#include "identity.h"
 #include "log.h"
 #include "os.h"
 #include "pinshim_table_reader.h"
@@ -121,6 +122,48 @@ START_TEST(header_says_whose_it_is)
 	ck_assert_str_eq(table->job, "a-name-that-is-much-longer-than-there-is-room-f");
 	ck_assert(pinshim_reader_alive(reader));
 	pinshim_reader_close(reader);
+}
+END_TEST
+
+START_TEST(a_table_that_was_never_started_says_whose_it_is)
+{
+	setup();
+	setenv("RANK", "4", 1);
+	ps_table_identify();
+	ck_assert_uint_eq(ps_table()->pid, (uint32_t)getpid());
+	ck_assert_uint_eq(ps_table()->start_time, ps_os_start_time(getpid()));
+	ck_assert_str_eq(ps_table()->program, "test_table");
+	ck_assert_str_eq(ps_table()->rank, "4");
+}
+END_TEST
+
+/* The first that is set; torchrun says "none" for a job without a name. */
+START_TEST(a_job_has_the_schedulers_name)
+{
+	static const char *const variable[] = { "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid",
+						"SLURM_JOB_ID", "TORCHELASTIC_RUN_ID" };
+	struct pinshim_table table = { .pid = 1 };
+	char number[2] = "";
+
+	clearenv();
+	for (unsigned i = 0; i < 4; i++) {
+		number[0] = (char)('1' + i);
+		setenv(variable[i], number, 1);
+		ps_identity_rank(&table);
+		ck_assert_str_eq(table.job, number);
+	}
+	setenv("TORCHELASTIC_RUN_ID", "none", 1);
+	ps_identity_rank(&table);
+	ck_assert_str_eq(table.job, "3");
+	setenv("SLURM_JOB_ID", "", 1);
+	ps_identity_rank(&table);
+	ck_assert_str_eq(table.job, "2");
+	ck_assert_str_eq(table.rank, "");
+	setenv("OMPI_COMM_WORLD_RANK", "11", 1);
+	setenv("OMPI_COMM_WORLD_LOCAL_RANK", "1", 1);
+	ps_identity_rank(&table);
+	ck_assert_str_eq(table.rank, "11");
+	ck_assert_str_eq(table.local_rank, "1");
 }
 END_TEST
 
@@ -818,6 +861,8 @@ int main(void)
 	tcase_add_test(running, no_file_before_the_first_range);
 	tcase_add_test(running, mode_whatever_the_umask);
 	tcase_add_test(starting, header_says_whose_it_is);
+	tcase_add_test(starting, a_table_that_was_never_started_says_whose_it_is);
+	tcase_add_test(starting, a_job_has_the_schedulers_name);
 	tcase_add_test(starting, counts_before_the_constructor_are_kept);
 	tcase_add_test(running, ranges_are_added_changed_and_removed);
 	tcase_add_test(running, slots_are_used_again);
