@@ -9,20 +9,21 @@
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
-#include <time.h>
 
 #include "cgroup.h"
 #include "config.h"
 #include "lock.h"
 #include "log.h"
 #include "os.h"
-#include "pinshim_table_reader.h"
+#include "others.h"
+#include "own_stack.h"
 #include "syscall.h"
 #include "table.h"
+#include "trace.h"
 
 #define CREDIT_MAX (UINT64_C(256) << 20)
-#define READING_NANOSECONDS UINT64_C(100000000) /* how long a reading is believed */
-#define NODE_TRIES 5
+#define READING_NANOSECONDS UINT64_C(100000000)  /* how long a reading is believed */
+#define PATIENCE_NANOSECONDS UINT64_C(250000000) /* how long collisions are waited out */
 
 _Static_assert(PS_LIMITS <= PINSHIM_LIMITS_MAX, "the table has room for every limit");
 
@@ -32,10 +33,11 @@ static struct {
 	uint64_t claimed;          /* bytes */
 	uint64_t credit;           /* bytes of memory that may be claimed without a reading */
 	uint64_t credit_until;     /* ps_os_now_coarse() */
+	uint64_t wish;             /* how much credit to ask for at the next reading */
 	struct ps_refusal latched; /* the last refusal for want of memory */
 	uint64_t latched_until;    /* claims of its size and above are refused unread till then */
-	uint64_t node_full_until;  /* since a refusal by the node no collision is waited out */
-} budget = { .lock = PS_LOCK_INIT };
+	uint64_t impatient_until;  /* since a wait in vain no collision is waited out */
+} budget = { .lock = PS_LOCK_INIT, .wish = CREDIT_MAX };
 
 /* What can be done about each limit. */
 static const char *const remedies[PS_LIMITS] = {
@@ -72,12 +74,6 @@ static int read_proc(const char *name, char *buffer, size_t size)
 	return (int)length;
 }
 
-/* Did a call fail for want of something that may be there later, so that it tells nothing? */
-static bool is_shortage(int error)
-{
-	return error == -EMFILE || error == -ENFILE || error == -ENOMEM;
-}
-
 /* The text after a label at the beginning of a line, spaces skipped; NULL if there is none. */
 static const char *find_field(const char *text, const char *label)
 {
@@ -102,10 +98,10 @@ static uint64_t find_kilobytes(const char *text, const char *label, uint64_t oth
 	return number * 1024;
 }
 
-/* Puts the claim where other processes see it, before any of theirs is read. */
-static void publish(uint64_t bytes)
+/* Puts a word where other processes see it, in order with whatever is read or written after it. */
+static void publish(uint64_t *word, uint64_t value)
 {
-	__atomic_store_n(&ps_table()->claimed_bytes, bytes, __ATOMIC_SEQ_CST);
+	__atomic_store_n(word, value, __ATOMIC_SEQ_CST);
 	atomic_thread_fence(memory_order_seq_cst);
 }
 
@@ -128,9 +124,9 @@ static int claim_process(uint64_t bytes, struct ps_refusal *why)
 /* Bytes claimed whose memory is not there yet, so that no reading shows them as used. */
 static uint64_t in_flight(void)
 {
-	uint64_t pinned = __atomic_load_n(&ps_table()->pinned_bytes, __ATOMIC_RELAXED);
+	uint64_t present = __atomic_load_n(&ps_table()->present_bytes, __ATOMIC_RELAXED);
 
-	return budget.claimed > pinned ? budget.claimed - pinned : 0;
+	return budget.claimed > present ? budget.claimed - present : 0;
 }
 
 static int refuse_unread(struct ps_refusal *why, const char *what, int error)
@@ -143,95 +139,115 @@ static int refuse_unread(struct ps_refusal *why, const char *what, int error)
 	return -ENOMEM;
 }
 
-/* Reads how much memory there is. 0, with a credit; or -ENOMEM, latched. */
-static int read_memory(uint64_t fresh, uint64_t now, struct ps_refusal *why)
-{
-	uint64_t flying = in_flight();
-	char meminfo[256];
-	struct ps_cgroup_room cgroup;
-	uint64_t available, room;
-	int error;
-
-	/* Where /proc is not to be had there are no limits; without descriptors they are unknown. */
-	error = read_proc("meminfo", meminfo, sizeof(meminfo));
-	if (is_shortage(error))
-		return refuse_unread(why, "reading /proc/meminfo", error);
-	available = find_kilobytes(meminfo, "MemAvailable:", UINT64_MAX);
-	if (available != UINT64_MAX)
-		available = available > ps_config.reserve ? available - ps_config.reserve : 0;
-	ps_cgroup_room(ps_config.reserve_percent, ps_config.reserve, &cgroup);
-	room = available < cgroup.room ? available : cgroup.room;
-	if (room == UINT64_MAX)
-		return 0;
-	if (flying <= room && fresh <= room - flying) {
-		budget.credit = (room - flying - fresh) / 8;
-		if (budget.credit > CREDIT_MAX)
-			budget.credit = CREDIT_MAX;
-		budget.credit_until = now + READING_NANOSECONDS;
-		return 0;
-	}
-	if (cgroup.room <= available) {
-		refuse(why, PS_LIMIT_CGROUP, fresh, cgroup.allowed, cgroup.used + flying);
-		memcpy(why->where, cgroup.where, sizeof(why->where));
-	} else {
-		refuse(why, PS_LIMIT_AVAILABLE, fresh, available, flying);
-	}
-	budget.latched = *why;
-	budget.latched_until = now + READING_NANOSECONDS;
-	return -ENOMEM;
-}
-
-static int claim_memory(uint64_t fresh, struct ps_refusal *why)
-{
-	uint64_t now = ps_os_now_coarse();
-
-	if (fresh == 0)
-		return 0;
-	if (now < budget.latched_until && fresh >= budget.latched.asked) {
-		*why = budget.latched;
-		return -ENOMEM;
-	}
-	if (now < budget.credit_until && fresh <= budget.credit) {
-		budget.credit -= fresh;
-		return 0;
-	}
-	budget.credit = 0;
-	return read_memory(fresh, now, why);
-}
-
-struct node_sum {
-	pid_t own;
+/* A claim on its way. */
+struct request {
 	uint64_t bytes;
+	uint64_t fresh;   /* of these: to be taken from free memory */
+	uint64_t wish;    /* credit that is asked for with them */
+	uint64_t offered; /* credit that may be had */
+	bool by_credit;   /* fresh is covered by credit that was given before */
+	struct ps_others others;
+	struct ps_refusal *why; /* to be filled */
+	int answer;             /* 0 or -ENOMEM */
 };
 
-/* 0, or -errno when the claim of a process that counts cannot be read. */
-static int add_claim(const char *path, pid_t pid, void *context)
+/* How much memory there may be for us, and by which limit. 0, or -errno where that is unknown. */
+static int read_room(uint64_t *available, struct ps_cgroup_room *cgroup)
 {
-	struct node_sum *sum = context;
-	struct pinshim_reader *reader;
-	uint64_t claimed;
-	int error;
+	char meminfo[256];
+	/* Where /proc is not to be had there are no limits; without descriptors they are unknown. */
+	int error = read_proc("meminfo", meminfo, sizeof(meminfo));
 
-	if (pid == sum->own)
-		return 0;
-	error = pinshim_reader_open(path, &reader);
-	if (error < 0)
-		return is_shortage(error) ? error : 0;
-	claimed = __atomic_load_n(&pinshim_reader_table(reader)->claimed_bytes, __ATOMIC_SEQ_CST);
-	if (pinshim_reader_alive(reader) &&
-	    __builtin_add_overflow(sum->bytes, claimed, &sum->bytes))
-		sum->bytes = UINT64_MAX;
-	pinshim_reader_close(reader);
+	if (ps_is_shortage(error))
+		return error;
+	*available = find_kilobytes(meminfo, "MemAvailable:", UINT64_MAX);
+	if (*available != UINT64_MAX)
+		*available = *available > ps_config.reserve ? *available - ps_config.reserve : 0;
+	ps_cgroup_room(ps_config.reserve_percent, ps_config.reserve, cgroup);
 	return 0;
 }
 
-/* Bytes that the other live processes claim. 0 or -errno. */
-static int others_claim(uint64_t *bytes)
+static uint64_t add(uint64_t to, uint64_t bytes)
 {
-	struct node_sum sum = { ps_process->pid, 0 };
-	int error = pinshim_reader_each(ps_table_directory, add_claim, &sum);
+	return __builtin_add_overflow(to, bytes, &to) ? UINT64_MAX : to;
+}
 
-	*bytes = sum.bytes;
+/*
+ * Is there memory for it? 0, with a credit; -ENOMEM, latched; -EAGAIN if there is, but perhaps not
+ * besides what was granted and is not all in memory yet, and what others ask for. That was read before,
+ * so that what arrives meanwhile counts twice rather than not at all. *why is filled for both.
+ */
+static int look_at_memory(struct request *request)
+{
+	const uint64_t flying = add(in_flight(),
+				    add(request->others.coming, request->others.wanted));
+	struct ps_refusal *why = request->why;
+	struct ps_cgroup_room cgroup;
+	uint64_t available, room;
+	int error = read_room(&available, &cgroup);
+
+	if (error < 0)
+		return refuse_unread(why, "reading /proc/meminfo", error);
+	room = available < cgroup.room ? available : cgroup.room;
+	if (room == UINT64_MAX)
+		return 0;
+	if (add(flying, request->fresh) <= room) {
+		budget.wish = (room - flying - request->fresh) / 8;
+		if (budget.wish > CREDIT_MAX)
+			budget.wish = CREDIT_MAX;
+		request->offered = budget.wish < request->wish ? budget.wish : request->wish;
+		return 0;
+	}
+	if (cgroup.room <= available) {
+		refuse(why, PS_LIMIT_CGROUP, request->fresh, cgroup.allowed,
+		       add(cgroup.used, flying));
+		memcpy(why->where, cgroup.where, sizeof(why->where));
+	} else {
+		refuse(why, PS_LIMIT_AVAILABLE, request->fresh, available, flying);
+	}
+	if (request->fresh <= room)
+		return -EAGAIN;
+	budget.latched = *why;
+	budget.latched_until = ps_os_now_coarse() + READING_NANOSECONDS;
+	return -ENOMEM;
+}
+
+/* The same of PINSHIM_NODE_LIMIT. */
+static int look_at_node(const struct request *request)
+{
+	const uint64_t limit = ps_config.node_limit;
+	const uint64_t used = add(budget.claimed, request->others.claimed);
+	const uint64_t wanted = add(used, request->bytes);
+	const uint64_t asking = request->others.asking;
+
+	if (add(wanted, asking) <= limit)
+		return 0;
+	if (wanted > limit)
+		return refuse(request->why, PS_LIMIT_NODE, request->bytes, limit, used);
+	refuse(request->why, PS_LIMIT_NODE, request->bytes, limit, add(used, asking));
+	return -EAGAIN;
+}
+
+static int refuse_without_tables(const struct request *request, int error)
+{
+	refuse(request->why, PS_LIMIT_NODE, request->bytes, ps_config.node_limit, 0);
+	request->why->error = -error;
+	return -ENOMEM;
+}
+
+/* Looks at both, after asking. As look_at_memory(). */
+static int look(struct request *request)
+{
+	const bool limited = ps_config.node_limit != UINT64_MAX;
+	int error = ps_others_read(&request->others);
+
+	if (error < 0 && limited)
+		return refuse_without_tables(request, error);
+	if (ps_is_shortage(error))
+		return refuse_unread(request->why, "reading tables", error);
+	error = limited ? look_at_node(request) : 0;
+	if (error == 0 && request->fresh > 0 && !request->by_credit)
+		error = look_at_memory(request);
 	return error;
 }
 
@@ -239,43 +255,101 @@ static int others_claim(uint64_t *bytes)
 static void step_aside(unsigned try)
 {
 	uint64_t mixed = (ps_os_now() ^ (uint64_t)ps_process->pid) * UINT64_C(0x9e3779b97f4a7c15);
-	uint64_t unit = UINT64_C(100000) << try;
-	struct timespec wait = { .tv_nsec = (long)(unit + (mixed >> 32) % (2 * unit)) };
+	uint64_t unit = UINT64_C(100000) << (try < 5 ? try : 5);
 
-	ps_syscall2(SYS_nanosleep, &wait, NULL);
+	ps_os_sleep(unit + (mixed >> 32) % (2 * unit));
 }
 
 /*
- * Publishes the claim, then adds up: of two processes that do so together at least one sees both,
- * so the limit is never exceeded. Both may, and withdraw; then they try again.
+ * Asks, that is, publishes what is asked for and then looks: of two processes that do so together at
+ * least one sees the other, so no limit is ever exceeded. Both may, and then both step aside and ask
+ * again. After some patience that is a refusal, with what the others ask for counted as used: it may be
+ * that of a process that was stopped while it asked.
  */
-static int claim_node(uint64_t bytes, struct ps_refusal *why)
+static int ask(struct request *request)
 {
-	uint64_t limit = ps_config.node_limit;
-	uint64_t now = ps_os_now_coarse();
-	uint64_t others = 0;
-	int error;
+	uint64_t *asking = &ps_table()->asking_bytes;
+	const uint64_t begun = ps_os_now_coarse();
+	int verdict;
 
-	if (limit == UINT64_MAX)
-		return 0;
-	error = ps_table_publish();
-	for (unsigned try = 0; error == 0; try++) {
-		publish(budget.claimed + bytes);
-		error = others_claim(&others);
-		if (error == 0 && others <= limit && budget.claimed + bytes <= limit - others)
-			return 0;
-		publish(budget.claimed);
-		if (now < budget.node_full_until || try == NODE_TRIES - 1)
+	for (unsigned try = 0;; try++) {
+		publish(asking, add(request->bytes, request->wish));
+		verdict = look(request);
+		if (verdict != -EAGAIN)
 			break;
+		publish(asking, 0);
+		if (begun < budget.impatient_until ||
+		    ps_os_now_coarse() - begun >= PATIENCE_NANOSECONDS) {
+			budget.impatient_until = ps_os_now_coarse() + READING_NANOSECONDS;
+			break;
+		}
+		request->wish = 0;
 		step_aside(try);
 	}
-	if (error < 0) {
-		refuse(why, PS_LIMIT_NODE, bytes, limit, 0);
-		why->error = -error;
+	return verdict < 0 ? -ENOMEM : 0;
+}
+
+/* Others have to see it, so there has to be a table. */
+static void publish_and_ask(void *argument)
+{
+	struct request *request = argument;
+	int error = ps_table_publish();
+
+	if (error < 0 && ps_config.node_limit != UINT64_MAX)
+		request->answer = refuse_without_tables(request, error);
+	else
+		request->answer = ask(request);
+}
+
+/* Is it refused without looking, since as little was a moment ago? */
+static bool is_latched(uint64_t fresh, struct ps_refusal *why)
+{
+	if (fresh == 0 || fresh < budget.latched.asked ||
+	    ps_os_now_coarse() >= budget.latched_until)
+		return false;
+	*why = budget.latched;
+	return true;
+}
+
+/* Everything that others have a share in. 0 or -ENOMEM. */
+static int claim_shared(struct request *request)
+{
+	if (is_latched(request->fresh, request->why))
 		return -ENOMEM;
+	request->by_credit = request->fresh <= budget.credit &&
+			     ps_os_now_coarse() < budget.credit_until;
+	if (ps_config.node_limit == UINT64_MAX && (request->fresh == 0 || request->by_credit))
+		return 0;
+	if (request->fresh > 0 && !request->by_credit)
+		request->wish = budget.wish;
+	/* Paths and files of /proc are too much for the stacks of some threads. */
+	ps_on_own_stack(publish_and_ask, request);
+	return request->answer;
+}
+
+static void set_credit(uint64_t credit)
+{
+	struct pinshim_table *table = ps_table();
+
+	if (credit == budget.credit)
+		return;
+	budget.credit = credit;
+	publish(&table->credit_until, budget.credit_until);
+	publish(&table->credit_bytes, credit);
+}
+
+/* It is ours from now on, and what was asked for is asked for no longer: in this order, see others.h. */
+static void grant(const struct request *request)
+{
+	budget.claimed += request->bytes;
+	publish(&ps_table()->claimed_bytes, budget.claimed);
+	ps_budget_arrived(request->bytes - request->fresh);
+	if (request->by_credit) {
+		set_credit(budget.credit - request->fresh);
+	} else if (request->fresh > 0) {
+		budget.credit_until = ps_os_now_coarse() + READING_NANOSECONDS;
+		set_credit(request->offered);
 	}
-	budget.node_full_until = ps_os_now_coarse() + READING_NANOSECONDS;
-	return refuse(why, PS_LIMIT_NODE, bytes, limit, others + budget.claimed);
 }
 
 /* A quarter of the tightest memory cgroup's limit; more than that is not kept for reuse. */
@@ -294,7 +368,7 @@ static void find_once(void)
 
 	if (budget.found)
 		return;
-	budget.found = !is_shortage(ps_cgroup_find());
+	budget.found = !ps_is_shortage(ps_cgroup_find());
 	ps_cgroup_room(0, 0, &cgroup);
 	__atomic_store_n(&retain_most, cgroup.room == UINT64_MAX ? UINT64_MAX : cgroup.allowed / 4,
 			 __ATOMIC_RELAXED);
@@ -302,6 +376,7 @@ static void find_once(void)
 
 int ps_budget_claim_fresh(uint64_t bytes, uint64_t fresh, struct ps_refusal *why)
 {
+	struct request request = { .bytes = bytes, .fresh = fresh, .why = why };
 	int error;
 
 	ps_table();
@@ -309,13 +384,10 @@ int ps_budget_claim_fresh(uint64_t bytes, uint64_t fresh, struct ps_refusal *why
 	find_once();
 	error = claim_process(bytes, why);
 	if (error == 0)
-		error = claim_memory(fresh, why);
+		error = claim_shared(&request);
 	if (error == 0)
-		error = claim_node(bytes, why);
-	if (error == 0) {
-		budget.claimed += bytes;
-		publish(budget.claimed);
-	}
+		grant(&request);
+	publish(&ps_table()->asking_bytes, 0);
 	ps_unlock(&budget.lock);
 	if (error < 0)
 		why->asked = bytes;
@@ -327,12 +399,22 @@ int ps_budget_claim(uint64_t bytes, struct ps_refusal *why)
 	return ps_budget_claim_fresh(bytes, bytes, why);
 }
 
+void ps_budget_arrived(uint64_t bytes)
+{
+	__atomic_fetch_add(&ps_table()->present_bytes, bytes, __ATOMIC_SEQ_CST);
+}
+
+/* It is present no longer before it is claimed no longer: others see it as coming meanwhile. */
 void ps_budget_release(uint64_t bytes)
 {
-	ps_table();
+	uint64_t *present = &ps_table()->present_bytes;
+	uint64_t there;
+
 	ps_lock(&budget.lock);
+	there = __atomic_load_n(present, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(present, bytes < there ? bytes : there, __ATOMIC_SEQ_CST);
 	budget.claimed -= bytes < budget.claimed ? bytes : budget.claimed;
-	publish(budget.claimed);
+	publish(&ps_table()->claimed_bytes, budget.claimed);
 	budget.latched_until = 0;
 	ps_unlock(&budget.lock);
 }
@@ -346,6 +428,7 @@ void ps_budget_fork_child(void)
 {
 	/* The table is not touched: the child's begins empty, and ps_table() may be calling us. */
 	memset(&budget, 0, sizeof(budget));
+	budget.wish = CREDIT_MAX;
 }
 
 void ps_budget_kernel_refused(const char *call, int error, uint64_t asked, struct ps_refusal *why)
@@ -455,6 +538,7 @@ void ps_budget_refuse(const struct ps_refusal *why, const char *fallback)
 
 	__atomic_fetch_add(&table->refused[why->limit], 1, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&table->refused_bytes, why->asked, __ATOMIC_RELAXED);
+	ps_trace_refuse(why);
 	if (atomic_flag_test_and_set_explicit(&said[why->limit], memory_order_relaxed))
 		return;
 	ps_budget_explain(why, fallback, &text);

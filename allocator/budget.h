@@ -48,7 +48,14 @@ int ps_budget_claim(uint64_t bytes, struct ps_refusal *why);
  */
 int ps_budget_claim_fresh(uint64_t bytes, uint64_t fresh, struct ps_refusal *why);
 
-/* Returns a claim: the pin failed, or was undone. */
+/*
+ * So much of what was claimed is in memory now, so that readings of it show it. To be told of all that
+ * was claimed as fresh, while it is populated or when it is pinned; and before the claim is returned if
+ * it could not be, too.
+ */
+void ps_budget_arrived(uint64_t bytes);
+
+/* Returns a claim that has arrived: the pin failed, or was undone. */
 void ps_budget_release(uint64_t bytes);
 
 /* Bytes claimed now. */

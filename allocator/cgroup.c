@@ -248,6 +248,13 @@ int ps_cgroup_find(void)
 	return 0;
 }
 
+unsigned ps_cgroup_version(void)
+{
+	if (cgroup.length == 0)
+		return 0;
+	return cgroup.v1 ? 1 : 2;
+}
+
 /* Names a file in the cgroup whose path is the first length bytes of ours. */
 static const char *file_in(size_t length, const char *name)
 {

@@ -26,6 +26,9 @@ struct ps_cgroup_room {
  */
 int ps_cgroup_find(void);
 
+/* The version, 1 or 2, of the hierarchy that ps_cgroup_find() found us in; 0: in none. */
+unsigned ps_cgroup_version(void);
+
 /*
  * Reads limits and use, from the own cgroup up to the top of the mount. The reserve is percent of
  * each cgroup's limit, or bytes where percent is 0.

@@ -17,6 +17,7 @@
 #include "populate.h"
 #include "registration.h"
 #include "table.h"
+#include "trace.h"
 
 #ifndef MADV_DONTNEED_LOCKED
 #define MADV_DONTNEED_LOCKED 24
@@ -96,20 +97,20 @@ static int pin_hugetlb(void *address, size_t length, const char **call)
 
 	*call = "hugetlb";
 	/* Populate at once: a pool or cgroup that is empty is an error here, SIGBUS at a touch. */
-	return r < 0 ? r : ps_populate(address, length);
+	return r < 0 ? r : ps_populate(address, length, NULL);
 }
 
 /*
  * Large chunks are charged first (cheap, and refused at once where RLIMIT_MEMLOCK says no), then
  * populated by several threads, then locked, which also catches what populating missed.
  */
-static int lock_large(void *address, size_t length, const char **call)
+static int lock_large(void *address, size_t length, const char **call, size_t *arrived)
 {
 	int r = ps_os_mlock_onfault(address, length);
 
 	*call = "mlock";
 	if (r == 0 || r == -ENOSYS) {
-		r = ps_populate(address, length);
+		r = ps_populate(address, length, arrived);
 		*call = "populating";
 	}
 	if (r == 0 || r == -EINVAL) {
@@ -120,7 +121,7 @@ static int lock_large(void *address, size_t length, const char **call)
 }
 
 /* Ordinary memory, in transparent huge pages where the setting wants them. As pin_hugetlb(). */
-static int pin_memory(void *address, size_t length, const char **call)
+static int pin_memory(void *address, size_t length, const char **call, size_t *arrived)
 {
 	const int advice = ps_config.hugepages == PS_HUGEPAGES_THP ? MADV_HUGEPAGE
 								   : MADV_NOHUGEPAGE;
@@ -131,8 +132,8 @@ static int pin_memory(void *address, size_t length, const char **call)
 		return r;
 	/* Refused by kernels built without huge pages: the memory is as good, only slower. */
 	(void)ps_os_madvise(address, length, advice);
-	if (length >= PS_POPULATE_PARALLEL && ps_config.threads > 1)
-		return lock_large(address, length, call);
+	if (length >= PS_POPULATE_PARALLEL)
+		return lock_large(address, length, call, arrived);
 	*call = "mlock";
 	return ps_os_mlock(address, length);
 }
@@ -149,10 +150,14 @@ static int pin(void *address, size_t length, size_t *huge, struct ps_refusal *wh
 {
 	const uint64_t began = ps_os_now();
 	const bool hugetlb = ps_config.hugepages == PS_HUGEPAGES_HUGETLB;
+	size_t arrived = 0;
 	const char *call;
 	int64_t in_huge;
-	int r = hugetlb ? pin_hugetlb(address, length, &call) : pin_memory(address, length, &call);
+	int r = hugetlb ? pin_hugetlb(address, length, &call)
+			: pin_memory(address, length, &call, &arrived);
 
+	if (!hugetlb)
+		ps_budget_arrived(length - arrived);
 	if (r < 0) {
 		explain(call, -r, length, why);
 		return -ENOMEM;
@@ -228,10 +233,13 @@ static void withdraw(uint32_t first)
 static void forget_lock(uint32_t first)
 {
 	const uint32_t count = ps_window.run[first].count;
+	const uint64_t began = ps_os_now();
 
 	withdraw(first);
 	ps_os_munlock(ps_granule_address(first), bytes_of(count));
 	ps_budget_release(bytes_of(count));
+	ps_trace_unpin((uintptr_t)ps_granule_address(first), bytes_of(count),
+		       table_flags(ps_window.granule[first]), began);
 	ps_window_mark(first, count,
 		       (ps_window.granule[first] & PS_GRANULE_STATE) |
 			       (ps_window.granule[first] & PS_GRANULE_CUDA) | PS_GRANULE_INHERITED);
@@ -259,6 +267,14 @@ static int claim(uint32_t count, struct ps_refusal *why)
 				     ps_config.hugepages == PS_HUGEPAGES_HUGETLB ? 0 : length, why);
 }
 
+/* Returns a claim that nothing was pinned for. */
+static void unclaim(uint32_t count)
+{
+	if (ps_config.hugepages != PS_HUGEPAGES_HUGETLB)
+		ps_budget_arrived(bytes_of(count));
+	ps_budget_release(bytes_of(count));
+}
+
 /*
  * Makes a chunk of a run that was taken and claimed: pins and publishes it. 0; or -ENOMEM with *why,
  * and then claim and run were given back.
@@ -267,6 +283,7 @@ static int make_chunk(uint32_t first, uint32_t count, uint8_t what, struct ps_re
 {
 	const size_t length = bytes_of(count);
 	const unsigned seen = atomic_load(&relocks);
+	const uint64_t began = ps_os_now();
 	size_t huge = 0;
 	int slot;
 
@@ -289,6 +306,7 @@ static int make_chunk(uint32_t first, uint32_t count, uint8_t what, struct ps_re
 	if (atomic_load(&relocks) != seen)
 		lock_again(first);
 	ps_unlock(&ps_window.lock);
+	ps_trace_pin((uintptr_t)ps_granule_address(first), length, huge, table_flags(what), began);
 	return 0;
 }
 
@@ -299,7 +317,7 @@ int ps_chunk_new(uint32_t count, uint32_t align, uint8_t what, uint32_t *first,
 	if (claim(count, why) < 0)
 		return -ENOMEM;
 	if (take(count, align, first, why) < 0) {
-		ps_budget_release(bytes_of(count));
+		unclaim(count);
 		return -ENOMEM;
 	}
 	return make_chunk(*first, count, what, why);
@@ -381,6 +399,7 @@ size_t ps_chunk_release(uint32_t first, uint8_t was)
 {
 	const size_t length = bytes_of(ps_window.run[first].count);
 	const bool locked = was & PS_GRANULE_LOCKED;
+	const uint64_t began = ps_os_now();
 
 	if (__atomic_load_n(&ps_window.run[first].registered, __ATOMIC_ACQUIRE) &&
 	    ps_registration_drop(first) != 0) {
@@ -392,6 +411,7 @@ size_t ps_chunk_release(uint32_t first, uint8_t was)
 	if (!undo(first, locked) || !locked)
 		return 0;
 	ps_count_add(&ps_table()->unpins, 1);
+	ps_trace_unpin((uintptr_t)ps_granule_address(first), length, table_flags(was), began);
 	return length;
 }
 

@@ -18,7 +18,12 @@ struct ps_config ps_config = {
 	.retain = UINT64_C(1) << 30,
 	.stats = "stderr",
 	.log = PS_LOG_WARN,
+	.aio_repair = PS_AIO_REPAIR_ON,
 };
+
+#define PATTERN_BYTES 4096
+
+static char stats_pattern[PATTERN_BYTES], trace_pattern[PATTERN_BYTES];
 
 /* The machine, and where an option's reader says what is wrong. */
 struct reading {
@@ -37,6 +42,7 @@ struct option {
 		      struct ps_text *text);
 	size_t field;               /* offset in struct ps_config */
 	const char *const *choices; /* of an enum, in its order, ended by NULL */
+	char *copy;                 /* of a path pattern: PATTERN_BYTES to keep it in */
 	bool none;                  /* a size that may be "none" */
 };
 
@@ -45,6 +51,7 @@ static const char *const on_fails[] = { "error", "fallback", NULL };
 static const char *const hugepages[] = { "thp", "hugetlb", "off", NULL };
 static const char *const log_levels[] = { "error", "warn", "info", "debug", NULL };
 static const char *const aios[] = { "auto", "uring", "libaio", "off", NULL };
+static const char *const aio_repairs[] = { "0", "1", NULL };
 static const char *const deepbinds[] = { "auto", "strip", "keep", NULL };
 
 static void *field(const struct option *option, const struct ps_config *config)
@@ -277,29 +284,35 @@ static void print_ranges(const struct option *option, const struct ps_config *co
 	}
 }
 
+/* A copy: setenv and programs that set their title overwrite the environment. */
+static int read_pattern(const struct option *option, const char *value, struct reading *reading)
+{
+	const char **pattern = field(option, reading->config);
+	char expanded[PATTERN_BYTES];
+	struct ps_text text = PS_TEXT_INIT(expanded);
+
+	if (ps_text_add_pattern(&text, value) < 0) {
+		reading->why = "not a path pattern";
+		return -EINVAL;
+	}
+	if (strlen(value) >= PATTERN_BYTES || text.cut) {
+		reading->why = "the path is longer than 4095 bytes";
+		return -EINVAL;
+	}
+	memcpy(option->copy, value, strlen(value) + 1);
+	*pattern = option->copy;
+	return 0;
+}
+
 static int read_stats(const struct option *option, const char *value, struct reading *reading)
 {
-	/* A copy: setenv and programs that set their title overwrite the environment. */
-	static char path[4096];
-	char expanded[4096];
-	struct ps_text text = PS_TEXT_INIT(expanded);
 	const char **stats = field(option, reading->config);
 
 	if (strcmp(value, "stderr") == 0 || strcmp(value, "off") == 0) {
 		*stats = *value == 's' ? "stderr" : "off";
 		return 0;
 	}
-	if (ps_text_add_pattern(&text, value) < 0) {
-		reading->why = "not a path pattern";
-		return -EINVAL;
-	}
-	if (strlen(value) >= sizeof(path) || text.cut) {
-		reading->why = "the path is longer than 4095 bytes";
-		return -EINVAL;
-	}
-	memcpy(path, value, strlen(value) + 1);
-	*stats = path;
-	return 0;
+	return read_pattern(option, value, reading);
 }
 
 static void print_stats(const struct option *option, const struct ps_config *config,
@@ -308,9 +321,28 @@ static void print_stats(const struct option *option, const struct ps_config *con
 	ps_text_add(text, "%s", *(const char **)field(option, config));
 }
 
+static int read_trace(const struct option *option, const char *value, struct reading *reading)
+{
+	if (strcmp(value, "off") != 0)
+		return read_pattern(option, value, reading);
+	*(const char **)field(option, reading->config) = NULL;
+	return 0;
+}
+
+static void print_trace(const struct option *option, const struct ps_config *config,
+			struct ps_text *text)
+{
+	const char *trace = *(const char **)field(option, config);
+
+	ps_text_add(text, "%s", trace != NULL ? trace : "off");
+}
+
 #define FIELD(member) .field = offsetof(struct ps_config, member)
 #define CHOICE(list) .read = read_choice, .print = print_choice, .choices = (list)
 #define SIZE_FORM .accepted = "bytes with K, M, G or T (8G), or a percentage of RAM (50%)"
+#define PATTERN_FORM                                                                               \
+	"a file's path, in which %p is the process id, %h the host, %e the program, %r the rank "  \
+	"and %% a percent sign"
 #define SIZE .read = read_size, .print = print_size, SIZE_FORM
 
 static const struct option options[] = {
@@ -343,13 +375,19 @@ static const struct option options[] = {
 	  FIELD(stats),
 	  .read = read_stats,
 	  .print = print_stats,
-	  .accepted = "stderr, off, or a file's path, in which %p is the process id, %h the host, "
-		      "%e the program, %r the rank and %% a percent sign" },
+	  .copy = stats_pattern,
+	  .accepted = "stderr, off, or " PATTERN_FORM },
 	{ .name = "PINSHIM_LOG", .initial = "warn", FIELD(log), CHOICE(log_levels) },
 	{ .name = "PINSHIM_AIO", .initial = "auto", FIELD(aio), CHOICE(aios) },
+	{ .name = "PINSHIM_AIO_REPAIR", .initial = "1", FIELD(aio_repair), CHOICE(aio_repairs) },
 	{ .name = "PINSHIM_DEEPBIND", .initial = "auto", FIELD(deepbind), CHOICE(deepbinds) },
-	{ .name = "PINSHIM_AIO_REPAIR" },
-	{ .name = "PINSHIM_TRACE" },
+	{ .name = "PINSHIM_TRACE",
+	  .initial = "off",
+	  FIELD(trace),
+	  .read = read_trace,
+	  .print = print_trace,
+	  .copy = trace_pattern,
+	  .accepted = "off, or " PATTERN_FORM },
 	{ .name = "PINSHIM_FAULT" },
 };
 

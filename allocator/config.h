@@ -15,6 +15,7 @@ enum ps_backend { PS_BACKEND_NATIVE, PS_BACKEND_CUDA, PS_BACKEND_OFF };
 enum ps_on_fail { PS_ON_FAIL_ERROR, PS_ON_FAIL_FALLBACK };
 enum ps_hugepages { PS_HUGEPAGES_THP, PS_HUGEPAGES_HUGETLB, PS_HUGEPAGES_OFF };
 enum ps_aio { PS_AIO_AUTO, PS_AIO_URING, PS_AIO_LIBAIO, PS_AIO_OFF };
+enum ps_aio_repair { PS_AIO_REPAIR_OFF, PS_AIO_REPAIR_ON };
 enum ps_deepbind { PS_DEEPBIND_AUTO, PS_DEEPBIND_STRIP, PS_DEEPBIND_KEEP };
 
 #define PS_RANGES_MAX 16
@@ -37,9 +38,12 @@ struct ps_config {
 	unsigned threads;            /* PINSHIM_THREADS, 1 or more */
 	uint64_t retain;             /* PINSHIM_RETAIN, bytes */
 	const char *stats;           /* PINSHIM_STATS: "stderr", "off", or a path pattern */
+	const char *trace;           /* PINSHIM_TRACE: a path pattern; NULL: off */
 	enum ps_log_level log;       /* PINSHIM_LOG */
-	enum ps_aio aio;             /* PINSHIM_AIO; read here to find a bad value early */
-	enum ps_deepbind deepbind;   /* PINSHIM_DEEPBIND: whether dlopen clears RTLD_DEEPBIND */
+	enum ps_aio aio;             /* PINSHIM_AIO; read by both libraries */
+	enum ps_aio_repair
+		aio_repair;        /* PINSHIM_AIO_REPAIR: misaligned direct I/O is made to work */
+	enum ps_deepbind deepbind; /* PINSHIM_DEEPBIND: whether dlopen clears RTLD_DEEPBIND */
 };
 
 /* The settings in force; the defaults until the constructor has read the environment. */

@@ -302,9 +302,11 @@ static int pin(uintptr_t base, uintptr_t end, uint64_t pins, struct ps_refusal *
 	for (at = base; next_gap(&at, end, &stop); at = stop)
 		bytes += stop - at;
 	fresh = absent_bytes(base, end);
-	if (bytes && ps_budget_claim_fresh(bytes, fresh < bytes ? fresh : bytes, why))
+	fresh = fresh < bytes ? fresh : bytes;
+	if (bytes && ps_budget_claim_fresh(bytes, fresh, why))
 		return -ENOMEM;
 	error = lock_gaps(base, end, why);
+	ps_budget_arrived(fresh);
 	if (error)
 		goto release;
 	error = enter(base, end, pins);

@@ -26,6 +26,7 @@
 #include "os.h"
 #include "registration.h"
 #include "table.h"
+#include "trace.h"
 #include "tracked.h"
 
 /* From here on blocks come straight from the window. */
@@ -145,6 +146,7 @@ void *ps_heap_alloc(enum ps_heap heap, enum pinshim_entry_point entry, size_t si
 						     : ps_arena_size(block);
 
 		__atomic_store_n(origin_of(block), (uint8_t)(1 + entry), __ATOMIC_RELEASE);
+		ps_trace_alloc(block, size, bytes, entry);
 		ps_count_served(entry, size, bytes);
 	}
 	ps_thread.depth--;
@@ -248,6 +250,7 @@ size_t ps_heap_retire(void *pointer, const char *call)
 	if (byte == 0)
 		not_a_block(pointer, call);
 	bytes = block_size(pointer);
+	ps_trace_free(pointer, bytes, entry_of(byte));
 	ps_count_freed(entry_of(byte), bytes);
 	return bytes;
 }
@@ -271,7 +274,7 @@ static void settle(size_t freed)
 	uint64_t *bytes = &since[ps_stripe_index()].bytes;
 	uint64_t now, before;
 
-	ps_count_add(bytes, freed);
+	ps_count_own(bytes, freed, ps_stripe_is_own());
 	if (ps_count_get(bytes) < least)
 		return;
 	__atomic_store_n(bytes, 0, __ATOMIC_RELAXED);
@@ -306,6 +309,7 @@ void ps_heap_reclaim(void *pointer)
 
 void ps_heap_discard(void *pointer)
 {
+	ps_trace_free(pointer, block_size(pointer), ps_heap_entry(pointer));
 	__atomic_store_n(origin_of(pointer), 0, __ATOMIC_RELEASE);
 	ps_heap_reclaim(pointer);
 }
@@ -348,8 +352,10 @@ bool ps_heap_resize(void *pointer, size_t size, const char *call)
 		to = resize_large(pointer, size);
 	else
 		to = size < PS_LARGE ? ps_arena_resize(pointer, size) : from;
-	if (to != from)
+	if (to != from) {
 		ps_count_resized(entry, size, from, to);
+		ps_trace_resize(pointer, from, to, entry);
+	}
 	ps_thread.depth--;
 	return to >= size && to / 2 <= (size > SMALL_ALIGN ? size : SMALL_ALIGN);
 }
@@ -422,6 +428,7 @@ void ps_fork_child(void)
 	ps_table_fork_child();
 	ps_counters_fork_child();
 	ps_budget_fork_child();
+	ps_trace_file_fork_child();
 	ps_tracked_fork_child();
 	ps_foreign_fork_child();
 	ps_registration_fork_child();

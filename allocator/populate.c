@@ -6,7 +6,7 @@
  * The threads are made with clone(2) itself. pthread_create() would call the program's calloc from
  * under the allocator's locks. They have no thread-local storage of their own (they share their
  * maker's, and so may not touch errno or anything thread-local), a stack here, all signals blocked,
- * and run nothing but madvise(2) and exit(2).
+ * and do nothing but madvise(2), an addition for the budget, and exit(2).
  */
 #include "populate.h"
 
@@ -15,9 +15,11 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/mman.h>
 
+#include "budget.h"
 #include "config.h"
 #include "fault.h"
 #include "os.h"
@@ -26,6 +28,7 @@
 
 #define STACK_BYTES ((size_t)16 << 10)
 #define THREADS_MAX 32
+#define PIECE_MOST ((size_t)64 << 20)
 
 /* What the threads of one ps_populate() share. */
 struct job {
@@ -34,6 +37,8 @@ struct job {
 	size_t piece;        /* bytes taken at a time */
 	atomic_size_t taken; /* bytes that somebody populates or has populated */
 	atomic_int error;    /* first -errno, or 0 */
+	bool tell;           /* the budget of what was populated */
+	atomic_size_t told;  /* bytes of it */
 	atomic_int
 		gone[THREADS_MAX]; /* thread id until the kernel clears it (CLONE_CHILD_CLEARTID) */
 };
@@ -51,8 +56,12 @@ static void work(struct job *job)
 			return;
 		length = job->length - at < job->piece ? job->length - at : job->piece;
 		r = ps_os_populate(job->start + at, length);
-		if (r < 0)
+		if (r < 0) {
 			atomic_store_explicit(&job->error, r, memory_order_relaxed);
+		} else if (job->tell) {
+			ps_budget_arrived(length);
+			atomic_fetch_add_explicit(&job->told, length, memory_order_relaxed);
+		}
 	}
 }
 
@@ -130,15 +139,20 @@ static void run_parallel(struct job *job, unsigned threads)
 	ps_os_munmap(stacks, stacks_bytes);
 }
 
-int ps_populate(void *address, size_t length)
+int ps_populate(void *address, size_t length, size_t *arrived)
 {
 	const unsigned threads = threads_wanted(length);
-	struct job job = { .start = address, .length = length };
+	struct job job = { .start = address, .length = length, .tell = arrived != NULL };
 
-	if (threads == 1)
-		return ps_os_populate(address, length);
 	/* Several pieces a thread, so that none waits long for the slowest. */
 	job.piece = (length / (threads * (size_t)8) + PS_GRANULE - 1) & ~(PS_GRANULE - 1);
-	run_parallel(&job, threads);
+	if (job.piece > PIECE_MOST)
+		job.piece = PIECE_MOST;
+	if (threads > 1)
+		run_parallel(&job, threads);
+	else
+		work(&job);
+	if (arrived != NULL)
+		*arrived = atomic_load(&job.told);
 	return atomic_load(&job.error);
 }

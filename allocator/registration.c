@@ -21,11 +21,15 @@
 #include "heap.h"
 #include "lock.h"
 #include "log.h"
+#include "trace.h"
 #include "window.h"
 
 #define PARKED_MAX 256
 /* The device is waited for when more than this is parked, or more than may be kept for reuse. */
 #define PARKED_BYTES ((size_t)64 << 20)
+
+/* Of what is registered here. */
+#define FLAGS (PINSHIM_RANGE_LOCKED | PINSHIM_RANGE_HEAP_CUDA)
 
 const struct ps_driver *ps_driver;
 bool ps_driver_forbidden;
@@ -40,6 +44,7 @@ static struct {
 /* Unregisters the pieces of [base, base+length). The first error, the others being tried all the same. */
 static int unregister_pieces(char *base, size_t length)
 {
+	const uint64_t began = ps_os_now();
 	int error = 0;
 
 	for (size_t at = 0; at < length; at += ps_driver->piece) {
@@ -48,23 +53,27 @@ static int unregister_pieces(char *base, size_t length)
 		if (error == 0)
 			error = r;
 	}
+	ps_trace_unregister((uintptr_t)base, length, FLAGS, error, began);
 	return error;
 }
 
 /* 0 or the driver's error. *left: a part is registered all the same, as undoing it failed. */
 static int register_pieces(char *base, size_t length, bool *left)
 {
-	for (size_t at = 0; at < length; at += ps_driver->piece) {
-		const size_t rest = length - at;
-		int r = ps_driver->register_memory(
-			base + at, rest < ps_driver->piece ? rest : ps_driver->piece);
+	const uint64_t began = ps_os_now();
+	size_t at, part;
+	int r = 0;
 
-		if (r != 0) {
-			*left = unregister_pieces(base, at) != 0;
-			return r;
-		}
+	for (at = 0; at < length; at += part) {
+		part = length - at < ps_driver->piece ? length - at : ps_driver->piece;
+		r = ps_driver->register_memory(base + at, part);
+		if (r != 0)
+			break;
 	}
-	return 0;
+	ps_trace_register((uintptr_t)base, length, FLAGS, r, began);
+	if (r != 0 && at > 0)
+		*left = unregister_pieces(base, at) != 0;
+	return r;
 }
 
 /* The chunk of an address, if it is one of ours that can be registered; PS_NO_RUN if not. */

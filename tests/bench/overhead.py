@@ -12,11 +12,11 @@ from common import PLAIN, NotMeasured, Spread
 FEW, MANY = 1000, 101000
 
 
-def instructions(results, program, variant, pairs):
+def instructions(results, program, variant, *arguments):
     """Instructions of the whole process, counted by callgrind."""
     output = os.path.join(results.directory, "callgrind")
     ran = common.run(["valgrind", "--tool=callgrind", f"--callgrind-out-file={output}", program,
-                      str(pairs)], variant)
+                      *map(str, arguments)], variant)
     try:
         with open(output, encoding="utf-8") as file:
             count = re.search(r"^(?:summary|totals): (\d+)", file.read(), re.M)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pairs malloc|mlock BYTES THREADS MILLISECONDS
+ * pairs malloc|fill|mlock BYTES THREADS MILLISECONDS
  *
  * What one allocation and its free cost in steady state: every thread gets a block, writes its first
- * byte and frees it, over and over. `malloc` calls malloc and free, whoever serves them; `mlock`
- * does what DeepSpeed's pin manager does: posix_memalign, mlock, and munlock, free.
+ * byte and frees it, over and over. `malloc` calls malloc and free, whoever serves them; `fill` the
+ * same, and every byte is written; `mlock` does what DeepSpeed's pin manager does: posix_memalign, mlock,
+ * and munlock, free.
  *
  * Prints a line for each thread: nanoseconds per pair, and the bytes that the process had locked while
  * the thread held a block.
@@ -30,7 +31,7 @@ struct worker {
 
 static size_t bytes;
 static long budget_ns;
-static int lock_each;
+static int lock_each, fill_each;
 static pthread_barrier_t start;
 
 static long now_ns(void)
@@ -63,6 +64,8 @@ static void *get(void)
 		if (!block)
 			fail("malloc", errno);
 	}
+	if (fill_each)
+		memset(block, 1, bytes);
 	*(volatile char *)block = 1;
 	return block;
 }
@@ -106,10 +109,11 @@ int main(int argc, char **argv)
 	int threads;
 
 	if (argc != 5) {
-		fprintf(stderr, "usage: pairs malloc|mlock BYTES THREADS MILLISECONDS\n");
+		fprintf(stderr, "usage: pairs malloc|fill|mlock BYTES THREADS MILLISECONDS\n");
 		return 2;
 	}
 	lock_each = strcmp(argv[1], "mlock") == 0;
+	fill_each = strcmp(argv[1], "fill") == 0;
 	bytes = strtoull(argv[2], NULL, 0);
 	threads = atoi(argv[3]);
 	budget_ns = atol(argv[4]) * 1000000L;

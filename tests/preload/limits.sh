@@ -50,6 +50,18 @@ check "a data file that gets number 2 from the start is not written to" test "$?
 
 run_cases "plain" "$PROGRAMS/small_stack"
 run_cases "smallest stack" preload PINSHIM_MALLOC=64K- PINSHIM_STATS=off -- "$PROGRAMS/small_stack"
+# While there is another process that has to be asked what it claims.
+mkfifo "$TMP/in"
+preload PINSHIM_MALLOC=64K- PINSHIM_STATS=off -- "$PROGRAMS/holder" malloc 2 2 <"$TMP/in" >/dev/null &
+exec {holder}>"$TMP/in"
+echo >&"$holder"
+run_cases "smallest stack, NODE_LIMIT" preload PINSHIM_MALLOC=64K- PINSHIM_NODE_LIMIT=8G PINSHIM_STATS=off -- \
+	"$PROGRAMS/small_stack"
+run_cases "smallest stack, TRACE" preload PINSHIM_MALLOC=64K- PINSHIM_TRACE="$TMP/trace" PINSHIM_STATS=off -- \
+	"$PROGRAMS/small_stack"
+check "smallest stack, TRACE: there is one" test -s "$TMP/trace"
+echo >&"$holder"
+wait
 run_cases "small stack, LIMIT=16M" preload PINSHIM_MALLOC=64K- PINSHIM_LIMIT=16M PINSHIM_LOG=error \
 	PINSHIM_STATS=off -- "$PROGRAMS/small_stack" 20
 finish

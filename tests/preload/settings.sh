@@ -91,6 +91,13 @@ done
 preload PINSHIM_STATS="/$(printf '%05000d' 0)" -- echo main >"$TMP/out" 2>"$TMP/err"
 check "a PINSHIM_STATS longer than a path can be is refused, and cut in the message" test \
 	"$?,$(<"$TMP/out"),$(wc -l <"$TMP/err"),$(($(wc -c <"$TMP/err") < 600))" = 78,,1,1
+for value in /tmp/%x /tmp/trace% %; do
+	wrong PINSHIM_TRACE $value off %p %h %e %r
+done
+for value in '' off "$TMP/trace.%h.%e.%p.%r.%%.json"; do
+	right PINSHIM_TRACE="$value"
+done
+check "PINSHIM_TRACE: where nothing is pinned there is no file" test -z "$(compgen -G "$TMP/trace*")"
 for value in warning 3 WARN; do
 	wrong PINSHIM_LOG $value error warn info debug
 done
@@ -102,6 +109,12 @@ for value in on io_uring; do
 done
 for value in auto uring libaio off; do
 	right PINSHIM_AIO=$value
+done
+for value in yes on 2 -1 00; do
+	wrong PINSHIM_AIO_REPAIR $value '0 or 1'
+done
+for value in 0 1 ''; do
+	right PINSHIM_AIO_REPAIR=$value
 done
 wrong PINSHIM_DEEPBIND yes auto strip keep
 right PINSHIM_DEEPBIND=auto

@@ -60,6 +60,7 @@ void pinned_look(struct pinned *now)
 	memset(now, 0, sizeof(*now));
 	now->locked_kb = pinned_locked_kb();
 	now->claimed = ps_budget_claimed();
+	now->present = table->present_bytes;
 	now->gauge = table->locked_bytes;
 	now->huge_gauge = table->huge_bytes;
 	now->chunks = table->chunks;
@@ -149,6 +150,7 @@ void pinned_check(void)
 	ck_assert_uint_eq(now.published, locked);
 	ck_assert_uint_eq(now.gauge, locked);
 	ck_assert_uint_eq(now.claimed, locked);
+	ck_assert_uint_eq(now.present, locked);
 	ck_assert_uint_eq(ps_table()->registered_bytes, registered);
 	ck_assert_uint_le(now.huge_gauge, locked);
 	if (ps_config.hugepages != PS_HUGEPAGES_HUGETLB)

@@ -35,6 +35,7 @@
 struct pinned {
 	long locked_kb;      /* VmLck, less what it was at start */
 	uint64_t claimed;    /* by the budget */
+	uint64_t present;    /* of these: said to be in memory */
 	uint64_t gauge;      /* locked_bytes of the table */
 	uint64_t huge_gauge; /* huge_bytes of the table */
 	uint64_t chunks;     /* of the table */

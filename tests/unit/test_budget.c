@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -251,11 +252,16 @@ START_TEST(no_descriptors)
 	ck_assert_int_eq(why.limit, PS_LIMIT_KERNEL);
 	ck_assert_int_eq(why.error, EMFILE);
 	ck_assert_uint_eq(why.asked, MIB);
-	ck_assert_str_eq(why.where, "reading /proc/meminfo");
+	ck_assert_str_eq(why.where, "reading tables");
 	ps_fault_clear();
 	/* The cgroup is found when there are some again. */
 	refused(257 * MIB, PS_LIMIT_CGROUP, 256 * MIB, 0);
 	granted(MIB);
+	/* Credit expires; then the directory of tables can be read, and meminfo not. */
+	usleep(120000);
+	ps_fault_set(PS_OS_OPEN, 2, 2, EMFILE);
+	ck_assert_int_eq(ps_budget_claim(MIB, &why), -ENOMEM);
+	ck_assert_str_eq(why.where, "reading /proc/meminfo");
 }
 END_TEST
 
@@ -265,8 +271,8 @@ START_TEST(claims_in_flight_count)
 	put_available(10 * GIB);
 	granted(6 * GIB);
 	refused(6 * GIB, PS_LIMIT_AVAILABLE, 10 * GIB, 6 * GIB);
-	/* Now it is pinned and does. */
-	ps_table_gauges((int64_t)(6 * GIB), 0, 0, 0, 1);
+	/* Now it is there and does. */
+	ps_budget_arrived(6 * GIB);
 	put_available(4 * GIB);
 	ps_budget_release(0);
 	refused(4 * GIB + 4096, PS_LIMIT_AVAILABLE, 4 * GIB, 0);
@@ -351,9 +357,9 @@ START_TEST(fresh_bytes)
 	ck_assert_int_eq(ps_budget_claim_fresh(4096, 0, &why), 0);
 	ps_budget_release(4096);
 	ck_assert_uint_eq(ps_budget_claimed(), 4 * GIB);
-	ps_table_gauges(0, 0, (int64_t)(4 * GIB), 0, 0);
 	ck_assert_int_eq(ps_budget_claim_fresh(2 * GIB, 1 * GIB, &why), 0);
-	ps_table_gauges(0, 0, (int64_t)(2 * GIB), 0, 0);
+	ps_budget_arrived(1 * GIB);
+	ck_assert_uint_eq(ps_table()->present_bytes, 6 * GIB);
 	ck_assert_int_eq(ps_budget_claim_fresh(2 * GIB, 1 * GIB + 4096, &why), -ENOMEM);
 	ck_assert_int_eq(why.limit, PS_LIMIT_AVAILABLE);
 	ck_assert_uint_eq(why.asked, 2 * GIB);
@@ -994,7 +1000,8 @@ static void start_holder(int i, uint64_t bytes)
 	if (ps_table_start() < 0 || read(go[0], &byte, 1) < 0)
 		_exit(1);
 	byte = ps_budget_claim(bytes, &why) == 0 ? 1 : 0;
-	if (byte == 0 && why.limit != PS_LIMIT_NODE)
+	if (byte == 0 &&
+	    why.limit != (ps_config.node_limit == UINT64_MAX ? PS_LIMIT_AVAILABLE : PS_LIMIT_NODE))
 		byte = 2;
 	if (write(answers[1], &byte, 1) != 1 || read(leave[0], &byte, 1) < 0)
 		_exit(1);
@@ -1039,63 +1046,214 @@ START_TEST(node_limit_in_a_race)
 }
 END_TEST
 
-static uint64_t *other_claim; /* in another process's table */
-static atomic_bool enough;
-
-/* Takes the other claim back when it has seen ours come and go. */
-static void *withdraw_when_withdrawn(void *unused)
+/* The same of memory that is there, which nobody has set a limit to. */
+START_TEST(memory_in_a_race)
 {
-	while (!atomic_load(&enough) && table_claim() == 0)
-		;
-	while (!atomic_load(&enough) && table_claim() != 0)
-		;
-	__atomic_store_n(other_claim, 0, __ATOMIC_SEQ_CST);
-	return unused;
+	put_available(1 * GIB);
+	prepare_holders();
+	for (int i = 0; i < 8; i++)
+		start_holder(i, 300 * MIB);
+	ck_assert_int_eq(release_holders(8), 3);
 }
+END_TEST
 
-static int map_claim(const char *path, pid_t pid, void *unused)
+static struct pinshim_table *other; /* another process's table, which lives */
+
+static int map_other(const char *path, pid_t pid, void *unused)
 {
-	struct pinshim_table *table;
 	int fd;
 
 	(void)unused;
 	if (pid != holders[0])
 		return 0;
 	fd = open(path, O_RDWR);
-	table = mmap(NULL, sizeof(*table), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	ck_assert_ptr_ne(table, MAP_FAILED);
+	other = mmap(NULL, sizeof(*other), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	ck_assert_ptr_ne(other, MAP_FAILED);
 	close(fd);
-	other_claim = &table->claimed_bytes;
 	return 1;
 }
 
-/*
- * Two claims that collide: ours is to be seen while it is tried, and is tried again when the other
- * was withdrawn. A busy machine may not let the watching thread see it, so there are some attempts.
- */
-START_TEST(node_limit_collision)
+static void start_other(void)
 {
-	pthread_t thread;
-	int error = -1;
-
-	ps_config.node_limit = 1 * GIB;
 	prepare_holders();
 	start_holder(0, 4096);
 	close(go[1]);
 	ck_assert_int_eq(read(answers[0], &(char){ 0 }, 1), 1);
-	ck_assert_int_eq(pinshim_reader_each(ps_table_directory, map_claim, NULL), 1);
-	for (int attempt = 0; attempt < 20 && error < 0; attempt++) {
-		__atomic_store_n(other_claim, 1 * GIB, __ATOMIC_SEQ_CST);
-		atomic_store(&enough, false);
-		ck_assert_int_eq(pthread_create(&thread, NULL, withdraw_when_withdrawn, NULL), 0);
-		usleep(120000);
-		error = ps_budget_claim(500 * MIB, &why);
-		atomic_store(&enough, true);
-		pthread_join(thread, NULL);
-	}
-	ck_assert_int_eq(error, 0);
+	ck_assert_int_eq(pinshim_reader_each(ps_table_directory, map_other, NULL), 1);
+	other->claimed_bytes = 0;
+	other->present_bytes = 0;
+	other->credit_bytes = 0;
+}
+
+static void end_other(void)
+{
 	close(leave[1]);
 	ck_assert_int_eq(waitpid(holders[0], NULL, 0), holders[0]);
+}
+
+static void give_up(int unused)
+{
+	(void)unused;
+	__atomic_store_n(&other->asking_bytes, 0, __ATOMIC_SEQ_CST);
+}
+
+/* Calls handler in a while, in any case: a busy machine does not hold up a signal. */
+static void after_a_moment(void (*handler)(int))
+{
+	const struct sigaction action = { .sa_handler = handler };
+	const struct itimerval soon = { .it_value = { .tv_usec = 10000 } };
+
+	sigaction(SIGALRM, &action, NULL);
+	setitimer(ITIMER_REAL, &soon, NULL);
+}
+
+/* What others only ask for is waited out. */
+static void waits_for_the_other(void)
+{
+	start_other();
+	other->asking_bytes = 1 * GIB;
+	after_a_moment(give_up);
+	granted(500 * MIB);
+	ck_assert_uint_eq(other->asking_bytes, 0);
+	ck_assert_uint_eq(ps_table()->asking_bytes, 0);
+	end_other();
+}
+
+START_TEST(node_limit_collision)
+{
+	ps_config.node_limit = 1 * GIB;
+	waits_for_the_other();
+}
+END_TEST
+
+START_TEST(memory_collision)
+{
+	put_available(1 * GIB);
+	waits_for_the_other();
+}
+END_TEST
+
+/* A process that was stopped while it asked: not for ever, and the figures say so. */
+START_TEST(collision_without_end)
+{
+	ps_config.node_limit = 1 * GIB;
+	start_other();
+	other->claimed_bytes = 300 * MIB;
+	other->asking_bytes = 400 * MIB;
+	refused(500 * MIB, PS_LIMIT_NODE, 1 * GIB, 700 * MIB);
+	granted(100 * MIB);
+	ck_assert_uint_eq(ps_table()->asking_bytes, 0);
+	end_other();
+}
+END_TEST
+
+/* What others hold is not waited for: one look at the tables, and the figures have what is held only. */
+START_TEST(node_full_is_seen_at_once)
+{
+	ps_config.node_limit = 1 * GIB;
+	start_other();
+	granted(4096);
+	other->claimed_bytes = 600 * MIB;
+	other->asking_bytes = 100 * MIB;
+	ps_fault_clear();
+	refused(500 * MIB, PS_LIMIT_NODE, 1 * GIB, 600 * MIB + 4096);
+	/* The directory, the table, and whether its process lives. */
+	ck_assert_uint_eq(ps_fault_reached(PS_OS_OPEN), 3);
+	end_other();
+}
+END_TEST
+
+/* What others were granted takes memory, though it shows in no reading before it is there. */
+START_TEST(others_are_about_to_pin)
+{
+	put_available(1 * GIB);
+	start_other();
+	other->claimed_bytes = 600 * MIB;
+	other->present_bytes = 200 * MIB;
+	refused(700 * MIB, PS_LIMIT_AVAILABLE, 1 * GIB, 400 * MIB);
+	granted(600 * MIB);
+	ps_budget_release(600 * MIB);
+	other->present_bytes = 600 * MIB;
+	granted(1 * GIB);
+	ps_budget_release(1 * GIB);
+	/* More there than claimed, as seen for a moment, is no room. */
+	other->present_bytes = 700 * MIB;
+	refused(1 * GIB + 4096, PS_LIMIT_AVAILABLE, 1 * GIB, 0);
+	end_other();
+}
+END_TEST
+
+static void arrive(int unused)
+{
+	(void)unused;
+	__atomic_store_n(&other->present_bytes, 600 * MIB, __ATOMIC_SEQ_CST);
+}
+
+/* What they pin is used, and is still on its way: until that is over nobody knows whether there is room. */
+START_TEST(others_are_pinning)
+{
+	put_available(800 * MIB);
+	start_other();
+	other->claimed_bytes = 600 * MIB;
+	after_a_moment(arrive);
+	granted(700 * MIB);
+	ck_assert_uint_eq(other->present_bytes, 600 * MIB);
+	end_other();
+}
+END_TEST
+
+START_TEST(credit_of_others)
+{
+	put_available(1 * GIB);
+	start_other();
+	other->credit_bytes = 200 * MIB;
+	other->credit_until = UINT64_MAX / 2;
+	refused(900 * MIB, PS_LIMIT_AVAILABLE, 1 * GIB, 200 * MIB);
+	granted(800 * MIB);
+	ps_budget_release(800 * MIB);
+	/* What is out of date is none. */
+	other->credit_until = ps_os_now_coarse() - 1000000000;
+	granted(1 * GIB);
+	end_other();
+}
+END_TEST
+
+/* The credit that we have ourselves is there for others to see, and goes as it is used. */
+START_TEST(credit_is_published)
+{
+	struct pinshim_table *table = ps_table();
+
+	put_available(16 * GIB + 800 * MIB);
+	granted(16 * GIB);
+	ck_assert_uint_eq(table->credit_bytes, 100 * MIB);
+	ck_assert_uint_gt(table->credit_until, ps_os_now_coarse());
+	ck_assert_uint_eq(table->asking_bytes, 0);
+	granted(60 * MIB);
+	ck_assert_uint_eq(table->credit_bytes, 40 * MIB);
+}
+END_TEST
+
+/* A table of another user counts for PINSHIM_NODE_LIMIT, but must not keep us from our memory. */
+START_TEST(table_of_another_user)
+{
+	char path[512];
+
+	if (geteuid() != 0) {
+		puts("skip - table_of_another_user: needs root");
+		return;
+	}
+	put_available(1 * GIB);
+	start_other();
+	snprintf(path, sizeof(path), "%s/" PINSHIM_TABLE_PREFIX "%d.%lu", root, holders[0],
+		 other->start_time);
+	ck_assert_int_eq(chown(path, 65534, 65534), 0);
+	other->claimed_bytes = UINT64_MAX - 5;
+	other->asking_bytes = UINT64_MAX;
+	granted(1 * GIB);
+	ps_budget_release(1 * GIB);
+	ps_config.node_limit = 1 * GIB;
+	refused(4096, PS_LIMIT_NODE, 1 * GIB, UINT64_MAX - 5);
+	end_other();
 }
 END_TEST
 
@@ -1139,14 +1297,27 @@ START_TEST(node_limit_counts_others)
 }
 END_TEST
 
-START_TEST(no_node_limit_needs_no_table)
+/* Others have to see what is asked for, so the table comes first; where it cannot, they do not. */
+START_TEST(claims_are_published)
 {
 	int tables = 0;
 
 	granted(100 * MIB);
 	pinshim_reader_each(ps_table_directory, count_one, &tables);
-	ck_assert_int_eq(tables, 0);
+	ck_assert_int_eq(tables, 1);
 	ck_assert_uint_eq(table_claim(), 100 * MIB);
+}
+END_TEST
+
+START_TEST(no_table_and_no_node_limit)
+{
+	int null = open("/dev/null", O_WRONLY);
+
+	dup2(null, 2);
+	ps_table_directory = "/nonexistent";
+	granted(100 * MIB);
+	granted(300 * MIB);
+	ck_assert_ptr_null(ps_table_path());
 }
 END_TEST
 
@@ -1230,9 +1401,19 @@ static TCase *claim_cases(void)
 	tcase_add_test(tcase, child_begins_with_nothing);
 	tcase_add_test(tcase, threads_claim_together);
 	tcase_add_loop_test(tcase, node_limit_in_a_race, 0, 5);
+	tcase_add_loop_test(tcase, memory_in_a_race, 0, 5);
 	tcase_add_test(tcase, node_limit_collision);
+	tcase_add_test(tcase, memory_collision);
+	tcase_add_test(tcase, collision_without_end);
+	tcase_add_test(tcase, node_full_is_seen_at_once);
+	tcase_add_test(tcase, others_are_about_to_pin);
+	tcase_add_test(tcase, others_are_pinning);
+	tcase_add_test(tcase, credit_of_others);
+	tcase_add_test(tcase, credit_is_published);
+	tcase_add_test(tcase, table_of_another_user);
 	tcase_add_loop_test(tcase, node_limit_counts_others, 1, 12);
-	tcase_add_test(tcase, no_node_limit_needs_no_table);
+	tcase_add_test(tcase, claims_are_published);
+	tcase_add_test(tcase, no_table_and_no_node_limit);
 	tcase_add_test(tcase, node_limit_without_a_table);
 	tcase_set_timeout(tcase, 30);
 	return tcase;

@@ -67,8 +67,10 @@ START_TEST(defaults)
 	ck_assert_uint_eq(config.threads, 8);
 	ck_assert_uint_eq(config.retain, GIB);
 	ck_assert_str_eq(config.stats, "stderr");
+	ck_assert_ptr_null(config.trace);
 	ck_assert_int_eq(config.log, PS_LOG_WARN);
 	ck_assert_int_eq(config.aio, PS_AIO_AUTO);
+	ck_assert_int_eq(config.aio_repair, PS_AIO_REPAIR_ON);
 	ck_assert_int_eq(config.deepbind, PS_DEEPBIND_AUTO);
 }
 END_TEST
@@ -88,8 +90,10 @@ START_TEST(initial_settings_are_the_defaults)
 	ck_assert_uint_eq(ps_config.threads, config.threads);
 	ck_assert_uint_eq(ps_config.retain, config.retain);
 	ck_assert_str_eq(ps_config.stats, config.stats);
+	ck_assert_ptr_eq(ps_config.trace, config.trace);
 	ck_assert_int_eq(ps_config.log, config.log);
 	ck_assert_int_eq(ps_config.aio, config.aio);
+	ck_assert_int_eq(ps_config.aio_repair, config.aio_repair);
 	ck_assert_int_eq(ps_config.deepbind, config.deepbind);
 }
 END_TEST
@@ -97,10 +101,10 @@ END_TEST
 START_TEST(empty_is_the_default)
 {
 	static const char *const all[] = {
-		"PINSHIM_BACKEND",    "PINSHIM_MALLOC",  "PINSHIM_LIMIT",     "PINSHIM_RESERVE",
-		"PINSHIM_NODE_LIMIT", "PINSHIM_ON_FAIL", "PINSHIM_HUGEPAGES", "PINSHIM_THREADS",
-		"PINSHIM_RETAIN",     "PINSHIM_STATS",   "PINSHIM_LOG",       "PINSHIM_AIO",
-		"PINSHIM_DEEPBIND",
+		"PINSHIM_BACKEND",    "PINSHIM_MALLOC",   "PINSHIM_LIMIT",     "PINSHIM_RESERVE",
+		"PINSHIM_NODE_LIMIT", "PINSHIM_ON_FAIL",  "PINSHIM_HUGEPAGES", "PINSHIM_THREADS",
+		"PINSHIM_RETAIN",     "PINSHIM_STATS",    "PINSHIM_LOG",       "PINSHIM_AIO",
+		"PINSHIM_AIO_REPAIR", "PINSHIM_DEEPBIND", "PINSHIM_TRACE",
 	};
 	struct ps_config plain;
 
@@ -139,6 +143,10 @@ START_TEST(choices)
 	ck_assert_int_eq(config.aio, PS_AIO_LIBAIO);
 	ck_assert_int_eq(read_with("PINSHIM_AIO", "off"), 0);
 	ck_assert_int_eq(config.aio, PS_AIO_OFF);
+	ck_assert_int_eq(read_with("PINSHIM_AIO_REPAIR", "0"), 0);
+	ck_assert_int_eq(config.aio_repair, PS_AIO_REPAIR_OFF);
+	ck_assert_int_eq(read_with("PINSHIM_AIO_REPAIR", "1"), 0);
+	ck_assert_int_eq(config.aio_repair, PS_AIO_REPAIR_ON);
 	ck_assert_int_eq(read_with("PINSHIM_DEEPBIND", "keep"), 0);
 	ck_assert_int_eq(config.deepbind, PS_DEEPBIND_KEEP);
 }
@@ -289,6 +297,7 @@ static const struct {
 	{ "PINSHIM_HUGEPAGES", "1", "no such choice: use thp, hugetlb or off" },
 	{ "PINSHIM_LOG", "verbose", "no such choice: use error, warn, info or debug" },
 	{ "PINSHIM_AIO", "io_uring", "no such choice: use auto, uring, libaio or off" },
+	{ "PINSHIM_AIO_REPAIR", "yes", "no such choice: use 0 or 1" },
 	{ "PINSHIM_DEEPBIND", "yes", "no such choice: use auto, strip or keep" },
 #define SIZE_FORM "bytes with K, M, G or T (8G), or a percentage of RAM (50%)"
 	{ "PINSHIM_LIMIT", "abc", "not a size: use none, " SIZE_FORM },
@@ -324,11 +333,13 @@ static const struct {
 	{ "PINSHIM_MALLOC", "on", "not a range of sizes: use " RANGE_FORM },
 	{ "PINSHIM_MALLOC", "1-1,2-2,3-3,4-4,5-5,6-6,7-7,8-8,9-9,1-1,2-2,3-3,4-4,5-5,6-6,7-7,8-8",
 	  "more than 16 ranges: use " RANGE_FORM },
-#define PATH_FORM                                                                                  \
-	"stderr, off, or a file's path, in which %p is the process id, %h the host, %e the "       \
-	"program, %r the rank and %% a percent sign"
+#define PATTERN_FORM                                                                               \
+	"a file's path, in which %p is the process id, %h the host, %e the program, %r the rank "  \
+	"and %% a percent sign"
+#define PATH_FORM "stderr, off, or " PATTERN_FORM
 	{ "PINSHIM_STATS", "/tmp/%q", "not a path pattern: use " PATH_FORM },
 	{ "PINSHIM_STATS", "/tmp/100%", "not a path pattern: use " PATH_FORM },
+	{ "PINSHIM_TRACE", "/tmp/%q", "not a path pattern: use off, or " PATTERN_FORM },
 };
 
 START_TEST(bad_values)
@@ -361,6 +372,20 @@ START_TEST(stats_paths)
 	ck_assert_str_eq(config.stats, "stderr");
 	ck_assert_int_eq(read_with("PINSHIM_STATS", "/var/log/%h-%e-%p-%r-%%.json"), 0);
 	ck_assert_str_eq(config.stats, "/var/log/%h-%e-%p-%r-%%.json");
+}
+END_TEST
+
+START_TEST(trace_paths)
+{
+	ck_assert_int_eq(read_with("PINSHIM_TRACE", "off"), 0);
+	ck_assert_ptr_null(config.trace);
+	ck_assert_int_eq(read_with("PINSHIM_TRACE", "stderr"), 0);
+	ck_assert_str_eq(config.trace, "stderr");
+	set("PINSHIM_STATS", "/tmp/report");
+	set("PINSHIM_TRACE", "/var/log/%h-%e-%p-%r-%%.json");
+	ck_assert_int_eq(read_on(RAM, CORES), 0);
+	ck_assert_str_eq(config.trace, "/var/log/%h-%e-%p-%r-%%.json");
+	ck_assert_str_eq(config.stats, "/tmp/report");
 }
 END_TEST
 
@@ -415,6 +440,7 @@ START_TEST(print_and_read_again)
 	ck_assert_str_eq(printed("PINSHIM_NODE_LIMIT"), "none");
 	ck_assert_str_eq(printed("PINSHIM_RETAIN"), "512M");
 	ck_assert_str_eq(printed("PINSHIM_STATS"), "stderr");
+	ck_assert_str_eq(printed("PINSHIM_TRACE"), "off");
 	ck_assert_str_eq(printed("PINSHIM_DEEPBIND"), "auto");
 	for (unsigned i = 0; i < 8; i++) {
 		snprintf(kept[i], sizeof(kept[i]), "%s", printed(all[i]));
@@ -461,8 +487,7 @@ END_TEST
 
 START_TEST(names_read_elsewhere_are_known)
 {
-	const char *environment[] = { "PINSHIM_AIO_REPAIR=1", "PINSHIM_TRACE=x", "PINSHIM_FAULT=x",
-				      "PINSHIM_DEEPBIND=keep", NULL };
+	const char *environment[] = { "PINSHIM_FAULT=x", NULL };
 
 	ps_config_unknown((char *const *)environment, unknown);
 	ck_assert_uint_eq(unknowns, 0);
@@ -522,6 +547,7 @@ int main(void)
 	tcase_add_loop_test(tcase, bad_values, 0, sizeof(refused) / sizeof(refused[0]));
 	tcase_add_test(tcase, long_bad_value_is_shortened);
 	tcase_add_test(tcase, stats_paths);
+	tcase_add_test(tcase, trace_paths);
 	tcase_add_test(tcase, stats_outlives_the_environment);
 	tcase_add_test(tcase, stats_path_too_long);
 	tcase_add_test(tcase, print_and_read_again);

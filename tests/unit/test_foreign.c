@@ -135,6 +135,7 @@ static void agree(void)
 	ck_assert_uint_eq(ps_foreign_count(), runs);
 	ck_assert_uint_eq(used, runs);
 	ck_assert_uint_eq(ps_budget_claimed(), pinned * PAGE);
+	ck_assert_uint_eq(ps_table()->present_bytes, pinned * PAGE);
 	ck_assert_uint_eq(ps_table()->foreign_bytes, pinned * PAGE);
 }
 

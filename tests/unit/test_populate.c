@@ -19,6 +19,7 @@
 #include "os.h"
 #include "pinned.h"
 #include "populate.h"
+#include "table.h"
 #include "window.h"
 
 #define AREA (96 * MIB)
@@ -64,7 +65,7 @@ START_TEST(every_page)
 	ps_config.threads = _i / 6 == 0 ? 1 : _i / 6 == 1 ? 2 : _i / 6 == 2 ? 7 : 100;
 	if (_i % 2)
 		madvise(area, AREA, MADV_HUGEPAGE);
-	ck_assert_int_eq(ps_populate(area, length), 0);
+	ck_assert_int_eq(ps_populate(area, length, NULL), 0);
 	ck_assert_uint_eq(resident(length), length);
 	ck_assert_uint_eq(resident(AREA), length);
 	ck_assert(pinned_is_zero(area, length));
@@ -77,14 +78,14 @@ START_TEST(threads_that_cannot_be_had)
 {
 	for (unsigned nth = 1; nth <= 4; nth++) {
 		ps_fault_set(PS_OS_CLONE, nth, UINT_MAX, EAGAIN);
-		ck_assert_int_eq(ps_populate(area, AREA), 0);
+		ck_assert_int_eq(ps_populate(area, AREA, NULL), 0);
 		ps_fault_clear();
 		ck_assert_uint_eq(resident(AREA), AREA);
 		madvise(area, AREA, MADV_DONTNEED);
 	}
 	/* Nor stacks for them. */
 	ps_fault_set(PS_OS_MMAP, 1, 1, ENOMEM);
-	ck_assert_int_eq(ps_populate(area, AREA), 0);
+	ck_assert_int_eq(ps_populate(area, AREA, NULL), 0);
 	ps_fault_clear();
 	ck_assert_uint_eq(resident(AREA), AREA);
 }
@@ -96,22 +97,45 @@ START_TEST(errors_are_reported)
 		if (UNDER_TSAN && nth > 1)
 			break; /* one thread, one call */
 		ps_fault_set(PS_OS_POPULATE, nth, nth, EFAULT);
-		ck_assert_int_eq(ps_populate(area, AREA), -EFAULT);
+		ck_assert_int_eq(ps_populate(area, AREA, NULL), -EFAULT);
 		ps_fault_clear();
 		madvise(area, AREA, MADV_DONTNEED);
 	}
 	/* The kernel's own: part of the range is not writable. */
 	ck_assert_int_eq(mprotect(area + 50 * MIB, 4096, PROT_NONE), 0);
-	ck_assert_int_eq(ps_populate(area, AREA), -EINVAL);
+	ck_assert_int_eq(ps_populate(area, AREA, NULL), -EINVAL);
+}
+END_TEST
+
+/* The budget is told of each part, and of no more than there is. */
+START_TEST(what_arrived_is_told)
+{
+	const uint64_t before = ps_table()->present_bytes;
+	size_t arrived = 1;
+
+	ps_config.threads = _i == 0 ? 1 : 4;
+	ck_assert_int_eq(ps_populate(area, AREA, &arrived), 0);
+	ck_assert_uint_eq(arrived, AREA);
+	ck_assert_uint_eq(ps_table()->present_bytes - before, AREA);
+	ps_fault_set(PS_OS_POPULATE, 3, 3, EFAULT);
+	ck_assert_int_eq(ps_populate(area, AREA, &arrived), -EFAULT);
+	ck_assert_uint_gt(arrived, 0);
+	ck_assert_uint_lt(arrived, AREA);
+	ck_assert_uint_eq(ps_table()->present_bytes - before, AREA + arrived);
+	ps_fault_set(PS_OS_POPULATE, 1, UINT_MAX, EFAULT);
+	ck_assert_int_eq(ps_populate(area, AREA, &arrived), -EFAULT);
+	ck_assert_uint_eq(arrived, 0);
+	ps_fault_clear();
+	ck_assert_int_eq(ps_populate(area, AREA, NULL), 0);
 }
 END_TEST
 
 START_TEST(errno_is_left_alone)
 {
 	errno = 77;
-	ck_assert_int_eq(ps_populate(area, AREA), 0);
+	ck_assert_int_eq(ps_populate(area, AREA, NULL), 0);
 	ps_fault_set(PS_OS_CLONE, 1, UINT_MAX, EAGAIN);
-	ck_assert_int_eq(ps_populate(area, AREA), 0);
+	ck_assert_int_eq(ps_populate(area, AREA, NULL), 0);
 	ck_assert_int_eq(errno, 77);
 }
 END_TEST
@@ -140,7 +164,7 @@ START_TEST(signals_are_handled_by_the_callers_thread)
 	sigprocmask(SIG_SETMASK, NULL, &mask);
 	setitimer(ITIMER_REAL, &often, NULL);
 	for (int turn = 0; turn < 10; turn++) {
-		ck_assert_int_eq(ps_populate(area, AREA), 0);
+		ck_assert_int_eq(ps_populate(area, AREA, NULL), 0);
 		ck_assert_uint_eq(resident(AREA), AREA);
 		madvise(area, AREA, MADV_DONTNEED);
 	}
@@ -155,7 +179,7 @@ END_TEST
 
 static void *populate_part(void *part)
 {
-	return (void *)(intptr_t)ps_populate(part, 32 * MIB);
+	return (void *)(intptr_t)ps_populate(part, 32 * MIB, NULL);
 }
 
 START_TEST(several_at_once)
@@ -182,6 +206,7 @@ static void add(TCase *tcase)
 	tcase_add_loop_test(tcase, every_page, 0, 24);
 	tcase_add_test(tcase, threads_that_cannot_be_had);
 	tcase_add_test(tcase, errors_are_reported);
+	tcase_add_loop_test(tcase, what_arrived_is_told, 0, 2);
 	tcase_add_test(tcase, errno_is_left_alone);
 	tcase_add_test(tcase, signals_are_handled_by_the_callers_thread);
 	tcase_add_test(tcase, several_at_once);
