@@ -10,6 +10,7 @@ libdir ?= $(exec_prefix)/lib
 includedir ?= $(prefix)/include
 datarootdir ?= $(prefix)/share
 mandir ?= $(datarootdir)/man
+completionsdir ?= $(datarootdir)/bash-completion/completions
 DESTDIR ?=
 
 INSTALL ?= install
@@ -24,6 +25,9 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # Debian's static jemalloc for shared libraries, 5.3.x; JEMALLOC_A names another.
 JEMALLOC_A ?= /usr/lib/$(shell $(CC) -print-multiarch)/libjemalloc_pic.a
 
+# liburing is linked in whole, its symbols hidden: a preloaded library may need libc alone.
+URING_A ?= -l:liburing.a
+
 # BUILD is where everything goes; FLAVOUR is what differs between a build and its siblings below it.
 BUILD := build
 
@@ -32,7 +36,7 @@ CFLAGS ?= -O2 -g
 WARNINGS := -Wall -Wextra $(WERROR) -Wformat=2 -Wno-format-nonliteral -Wmissing-prototypes \
 	-Wpointer-arith -Wshadow -Wstrict-prototypes -Wundef -Wvla -Wwrite-strings
 # For "..." only: interpose/malloc.h must not stand in for <malloc.h>.
-INCLUDES := -iquote allocator -iquote interpose
+INCLUDES := -iquote allocator -iquote interpose -iquote aio
 override CPPFLAGS += -D_GNU_SOURCE $(INCLUDES)
 override CFLAGS += -std=gnu11 $(WARNINGS)
 
@@ -47,22 +51,27 @@ LIB_LDFLAGS := -shared -static-libgcc -Wl,-z,defs -Wl,-z,now -Wl,-z,nodelete -Wl
 ALLOCATOR_SRCS := $(sort $(wildcard allocator/*.c))
 INTERPOSE_SRCS := $(sort $(wildcard interpose/*.c interpose/*.S))
 AIO_SRCS := $(sort $(wildcard aio/*.c))
+# What takes the place of the C library's and libaio's functions: for the preloaded library alone.
+AIO_ENTRY_SRCS := aio/entry.c aio/process.c
 TOOLS_SRCS := $(sort $(wildcard tools/*.c))
 UNIT_SRCS := $(sort $(wildcard tests/unit/test_*.c))
 # Helpers that several unit tests share are tests/unit/*.c not named test_*.
 UNIT_LIB_SRCS := $(sort $(filter-out $(UNIT_SRCS),$(wildcard tests/unit/*.c)))
 PRELOAD_SRCS := $(sort $(wildcard tests/preload/*.c))
+AIO_TEST_SRCS := $(sort $(wildcard tests/aio/*.c))
 # *_rt.c are linked with the fake runtime and *_drv.c with the fake driver.
 CUDA_SRCS := $(sort $(wildcard tests/cuda/*.c))
 FAKE_SRCS := $(sort $(wildcard tests/fakes/*.c))
 GPU_SRCS := $(sort $(wildcard tests/gpu/*.c))
 BENCH_SRCS := $(sort $(wildcard tests/bench/*.c))
-SCRIPT_TESTS := $(sort $(wildcard tests/cuda/*.sh tests/gpu/*.sh tests/preload/*.sh tests/programs/*.sh))
+PROGRAM_SRCS := $(sort $(wildcard tests/programs/*.c))
+SCRIPT_TESTS := $(sort $(wildcard tests/aio/*.sh tests/cuda/*.sh tests/gpu/*.sh tests/preload/*.sh tests/programs/*.sh))
 HEADERS := $(sort $(wildcard allocator/*.h interpose/*.h aio/*.h tools/*.h tests/*/*.h))
 PUBLIC_HEADERS := $(wildcard interpose/pinshim.h allocator/pinshim_table.h \
 	allocator/pinshim_table_reader.h aio/pinshim_aio.h)
 C_SRCS := $(filter %.c,$(ALLOCATOR_SRCS) $(INTERPOSE_SRCS) $(AIO_SRCS) $(TOOLS_SRCS) $(UNIT_SRCS) \
-	$(UNIT_LIB_SRCS) $(PRELOAD_SRCS) $(CUDA_SRCS) $(FAKE_SRCS) $(GPU_SRCS) $(BENCH_SRCS))
+	$(UNIT_LIB_SRCS) $(PRELOAD_SRCS) $(AIO_TEST_SRCS) $(CUDA_SRCS) $(FAKE_SRCS) $(GPU_SRCS) $(BENCH_SRCS) \
+	$(PROGRAM_SRCS))
 MAN_PAGES := $(sort $(wildcard */*.[1357]))
 SCRIPTS := $(shell grep -lsE '^\#!.*\b(ba)?sh$$' .ci/* scripts/* tests/run tests/*/*)
 
@@ -70,7 +79,10 @@ UNIT_TESTS = $(UNIT_SRCS:tests/unit/%.c=$(1)/tests/unit/%)
 PRELOAD_PROGRAMS := $(PRELOAD_SRCS:%.c=$(BUILD)/%)
 # lookup_*.sh and stack.sh build what they need themselves.
 CUDA_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/cuda/lookup_% tests/cuda/stack%,$(CUDA_SRCS)))
+# handle.sh builds what it needs itself.
+AIO_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/aio/linked%,$(AIO_TEST_SRCS)))
 BENCH_PROGRAMS := $(BENCH_SRCS:%.c=$(BUILD)/%)
+PROGRAM_PROGRAMS := $(PROGRAM_SRCS:%.c=$(BUILD)/%)
 
 # A target whose sources are not there is left out.
 LIBRARY := $(if $(INTERPOSE_SRCS),libpinshim.so)
@@ -123,14 +135,28 @@ $(1)/libpinshim.so: $$(patsubst %,$(1)/%.o,$$(basename $$(ALLOCATOR_SRCS) $$(INT
 	$$(Q)scripts/check-library $$@.new
 	$$(Q)mv $$@.new $$@
 
+$(1)/aio.a: $$(patsubst %.c,$(1)/%.o,$$(filter-out $$(AIO_ENTRY_SRCS),$$(AIO_SRCS)))
+	$$(say) AR $$@
+	$$(Q)rm -f $$@ && $$(AR) rcs $$@ $$^
+
+$(1)/libpinshim-aio.so: $$(patsubst %.c,$(1)/%.o,$$(AIO_SRCS)) $(1)/allocator.a \
+		$$(wildcard aio/pinshim-aio.map) scripts/check-library
+	$$(say) LD $$@
+	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) $$(LIB_LDFLAGS) $(2) -Wl,-soname,$$(@F) \
+		$$(addprefix -Wl$$(comma)--version-script=,$$(filter %.map,$$^)) \
+		-o $$@.new $$(filter %.o %.a,$$^) $$(URING_A) $$(LIBS)
+	$$(Q)scripts/check-library $$@.new
+	$$(Q)mv $$@.new $$@
+
 endef
 
 # $(1) where the unit tests go, $(2) the directory of their flavour, $(3) its flags for linking.
 define unit_tests
-$(1)/tests/unit/test_%: $(2)/tests/unit/test_%.o $$(UNIT_LIB_SRCS:%.c=$(2)/%.o) $(2)/allocator.a
+$(1)/tests/unit/test_%: $(2)/tests/unit/test_%.o $$(UNIT_LIB_SRCS:%.c=$(2)/%.o) $(2)/aio.a \
+		$(2)/allocator.a
 	@mkdir -p $$(@D)
 	$$(say) LD $$@
-	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) $(3) -o $$@ $$^ $$(shell pkg-config --libs check) $$(LIBS)
+	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) $(3) -o $$@ $$^ $$(URING_A) $$(shell pkg-config --libs check) $$(LIBS)
 endef
 comma := ,
 
@@ -138,6 +164,8 @@ $(eval $(call flavour,$(BUILD),,))
 # In which tests can make every call to the system fail (allocator/fault.h).
 $(eval $(call flavour,$(BUILD)/fault,,-DPS_FAULT_INJECTION))
 $(eval $(call unit_tests,$(BUILD),$(BUILD)/fault,))
+# In which blocks are not counted, to measure what that costs.
+$(eval $(call flavour,$(BUILD)/uncounted,,-DPS_UNCOUNTED))
 
 # The sanitizers are for the allocator's unit tests: an interposer cannot be preloaded under them.
 ASAN_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
@@ -148,18 +176,9 @@ $(eval $(call unit_tests,$(BUILD)/asan,$(BUILD)/asan,$(ASAN_FLAGS)))
 $(eval $(call flavour,$(BUILD)/tsan,$(TSAN_FLAGS),-DPS_FAULT_INJECTION -Wno-error))
 $(eval $(call unit_tests,$(BUILD)/tsan,$(BUILD)/tsan,$(TSAN_FLAGS)))
 
-$(BUILD)/pinshim: $(TOOLS_SRCS:%.c=$(BUILD)/%.o) $(BUILD)/allocator.a
+$(BUILD)/pinshim: $(TOOLS_SRCS:%.c=$(BUILD)/%.o) $(BUILD)/aio.a $(BUILD)/allocator.a
 	$(say) LD $@
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
-
-$(BUILD)/libpinshim-aio.so: $(AIO_SRCS:%.c=$(BUILD)/%.o) $(BUILD)/allocator.a \
-		$(wildcard aio/pinshim-aio.map) scripts/check-library
-	$(say) LD $@
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(LIB_LDFLAGS) -Wl,-soname,$(@F) \
-		$(addprefix -Wl$(comma)--version-script=,$(filter %.map,$^)) \
-		-o $@.new $(filter %.o %.a,$^) $(LIBS)
-	$(Q)scripts/check-library $@.new
-	$(Q)mv $@.new $@
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(URING_A) $(LIBS)
 
 # Small unmodified programs: nothing of ours is linked in.
 $(BUILD)/tests/preload/% $(BUILD)/tests/bench/%: CFLAGS += $(NO_BUILTIN)
@@ -168,10 +187,22 @@ $(BUILD)/tests/preload/%: tests/preload/%.c
 	$(say) CC $@
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -pthread -o $@ $< -ldl
 
+# As programs that use libaio are linked.
+$(BUILD)/tests/aio/%: tests/aio/%.c
+	@mkdir -p $(@D)
+	$(say) CC $@
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -pthread -o $@ $< -laio -ldl
+
 $(BUILD)/tests/bench/%: tests/bench/%.c
 	@mkdir -p $(@D)
 	$(say) CC $@
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -pthread -o $@ $< -ldl
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -pthread -o $@ $< \
+		$(if $(filter %/split,$@),-laio) -ldl
+
+$(BUILD)/tests/programs/%: tests/programs/%.c
+	@mkdir -p $(@D)
+	$(say) CC $@
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $<
 
 # CUDA without a GPU. Found through LD_LIBRARY_PATH, as the driver's directory of a container is.
 FAKES := $(BUILD)/tests/fakes
@@ -238,8 +269,8 @@ $(foreach release,$(GPU_RELEASES),$(eval $(call gpu_programs,$(release))))
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
-tests: all $(addprefix $(BUILD)/fault/,$(LIBRARY)) $(call UNIT_TESTS,$(BUILD)) $(PRELOAD_PROGRAMS) \
-	$(FAKE_LIBRARIES) $(CUDA_PROGRAMS) $(GPU_PROGRAMS)
+tests: all $(addprefix $(BUILD)/fault/,$(LIBRARY) $(AIO_LIBRARY)) $(call UNIT_TESTS,$(BUILD)) $(PRELOAD_PROGRAMS) \
+	$(AIO_PROGRAMS) $(PROGRAM_PROGRAMS) $(FAKE_LIBRARIES) $(CUDA_PROGRAMS) $(GPU_PROGRAMS)
 
 # What scripts/gpu-check needs.
 gpu: $(PRODUCTS) $(FAKE_LIBRARIES) $(GPU_PROGRAMS)
@@ -263,7 +294,7 @@ check-built: tests $(call UNIT_TESTS,$(BUILD)/asan) $(call UNIT_TESTS,$(BUILD)/t
 check-asan: $(call UNIT_TESTS,$(BUILD)/asan) $(call UNIT_TESTS,$(BUILD)/tsan)
 	tests/run $^
 
-bench: all $(BENCH_PROGRAMS) $(PRELOAD_PROGRAMS)
+bench: all $(BENCH_PROGRAMS) $(PRELOAD_PROGRAMS) $(BUILD)/uncounted/libpinshim.so
 	tests/bench/run
 
 lint: lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell lint-format lint-man
@@ -291,12 +322,12 @@ lint-cppcheck:
 	$(Q)mkdir -p $(BUILD)/cppcheck
 	$(Q)cppcheck --quiet -j $(JOBS) --cppcheck-build-dir=$(BUILD)/cppcheck --std=c11 \
 		--library=gnu --enable=warning,performance,portability --inline-suppr \
-		--suppressions-list=.cppcheck --error-exitcode=1 -Iallocator -Iinterpose -D_GNU_SOURCE \
+		--suppressions-list=.cppcheck --error-exitcode=1 -Iallocator -Iinterpose -Iaio -D_GNU_SOURCE \
 		-D__x86_64__ $(C_SRCS)
 
 lint-shell:
 	$(say) LINT shellcheck
-	$(Q)shellcheck -x -P SCRIPTDIR $(SCRIPTS) $(wildcard tests/lib/*.sh tests/*/*.bash)
+	$(Q)shellcheck -x -P SCRIPTDIR $(SCRIPTS) $(wildcard tests/lib/*.sh tests/*/*.bash tools/*.bash-completion)
 
 lint-format:
 	$(say) LINT $(CLANG_FORMAT)
@@ -314,6 +345,7 @@ install: all
 	$(if $(LIBRARY)$(AIO_LIBRARY),$(INSTALL) -m 755 \
 		$(addprefix $(BUILD)/,$(LIBRARY) $(AIO_LIBRARY)) $(DESTDIR)$(libdir))
 	$(if $(TOOL),$(INSTALL) -m 755 $(BUILD)/$(TOOL) $(DESTDIR)$(bindir))
+	$(if $(TOOL),$(INSTALL) -D -m 644 tools/pinshim.bash-completion $(DESTDIR)$(completionsdir)/pinshim)
 	$(if $(PUBLIC_HEADERS),$(INSTALL) -m 644 $(PUBLIC_HEADERS) $(DESTDIR)$(includedir))
 	$(foreach page,$(MAN_PAGES),$(INSTALL) -D -m 644 $(page) \
 		$(DESTDIR)$(mandir)/man$(subst .,,$(suffix $(page)))/$(notdir $(page)) &&) :

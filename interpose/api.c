@@ -196,3 +196,8 @@ size_t pinshim_trim(size_t keep)
 	ps_thread.driver--;
 	return unpinned;
 }
+
+int pinshim_publish(void)
+{
+	return inert() ? -ENOSYS : ps_table_publish();
+}

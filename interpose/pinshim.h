@@ -138,6 +138,12 @@ PINSHIM_CALL_(pinshim_stats, int, (struct pinshim_stats * stats, size_t size), (
  */
 PINSHIM_CALL_(pinshim_trim, size_t, (size_t keep), (keep), 0)
 
+/*
+ * Publishes the table of this process in /dev/shm now. It is there by itself from the first pin on;
+ * libpinshim-aio.so asks for it earlier, to count in. 0; the -errno of making the file.
+ */
+PINSHIM_CALL_(pinshim_publish, int, (void), (), -ENOSYS)
+
 #undef PINSHIM_CALL_
 #undef PINSHIM_NO_POINTER_
 

@@ -7,15 +7,16 @@
 #	. "$(dirname "$0")/../lib/case.sh"
 #
 # and end with finish. What there is: $TOP the checkout, $BUILD what was built, $LIB the library that
-# preload uses, $TMP a directory of the test's own on a real file system (O_DIRECT works), removed
+# preload uses, $AIO_LIB the one for asynchronous I/O, $TMP a directory of the test's own on a real file system (O_DIRECT works), removed
 # at exit; and the functions below.
 
 export LC_ALL=C
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 BUILD=${BUILD:-$TOP/build}
 LIB=${LIB:-$BUILD/libpinshim.so}
+AIO_LIB=${AIO_LIB:-$BUILD/libpinshim-aio.so}
 TMP=$(mktemp -d "${TMPDIR:-/var/tmp}/pinshim-test.XXXXXX") || exit 1
-export TOP BUILD LIB TMP
+export TOP BUILD LIB AIO_LIB TMP
 case_failed=0
 case_finished=0
 

@@ -1,0 +1,744 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Contexts whose requests go through an io_uring.
+ *
+ * Slots say what is in flight. They are taken under the submission lock and given back under the
+ * completion lock, through a queue of numbers with one end under each, so that neither side waits
+ * for the other.
+ */
+#include <errno.h>
+#include <linux/ioprio.h>
+#include <linux/stat.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+
+#include "config.h"
+#include "context_state.h"
+#include "count.h"
+#include "os.h"
+#include "trace.h"
+
+#define BATCH 128                         /* requests handed to the kernel at once */
+#define SLOTS_MAX 32768                   /* contexts for more requests use the kernel's AIO */
+#define TRANSFER_MAX UINT64_C(0x7ffff000) /* the kernel transfers no more at once */
+#define WAKE UINT64_MAX                   /* user_data of what only wakes */
+#define ADDRESSES_BELOW 4096              /* where no iocb can be: the kernel says EFAULT */
+
+#define ADDRESS_BITS 48 /* programs rarely have memory above: kernel AIO sees to it */
+
+/* Flags that mean the same to both. */
+#define FLAGS_SERVED (RWF_DSYNC | RWF_SYNC | RWF_NOWAIT)
+
+/* Nanoseconds; for ever. */
+#define NO_DEADLINE UINT64_MAX
+#define SECOND UINT64_C(1000000000)
+
+struct request {
+	struct ps_transfer transfer;
+	struct iovec single;
+	const struct ps_file *file;
+	bool fsync; /* else a transfer */
+};
+
+_Static_assert(PS_SLOT_DIRECT == (int)PS_TRACE_DIRECT && PS_SLOT_FIXED == (int)PS_TRACE_FIXED &&
+		       PS_SLOT_PASSED == (int)PS_TRACE_PASSED &&
+		       PS_SLOT_BOUNCE == (int)PS_TRACE_BOUNCE && PS_SLOT_DONE == (int)PS_TRACE_DONE,
+	       "slots are traced with their own numbers");
+
+/* What was prepared and not yet handed over. */
+struct batch {
+	uint32_t number[BATCH]; /* of their slots */
+	uint8_t kind[BATCH];    /* as the slots', which may be taken anew once they are submitted */
+	unsigned prepared;
+	long accepted;
+	int error; /* that ended it, or 0 */
+};
+
+/* What a number of completions came to. */
+struct tally {
+	uint64_t bytes, failed, partial;
+};
+
+uint32_t ps_by_ring_in_flight(const struct ps_context *context)
+{
+	const uint32_t given = atomic_load_explicit(&context->given, memory_order_acquire);
+
+	return context->slots -
+	       (given - atomic_load_explicit(&context->taken, memory_order_relaxed));
+}
+
+static int take_slot(struct ps_context *context, uint32_t *number)
+{
+	const uint32_t taken = atomic_load_explicit(&context->taken, memory_order_relaxed);
+
+	if (ps_by_ring_in_flight(context) >= context->most)
+		return -EAGAIN;
+	*number = context->slot[taken & (context->slots - 1)].free;
+	atomic_store_explicit(&context->taken, taken + 1, memory_order_relaxed);
+	return 0;
+}
+
+/* Puts back what was taken last. Submission lock. */
+static void untake_slot(struct ps_context *context, uint32_t number)
+{
+	const uint32_t taken = atomic_load_explicit(&context->taken, memory_order_relaxed) - 1;
+
+	context->slot[taken & (context->slots - 1)].free = number;
+	atomic_store_explicit(&context->taken, taken, memory_order_relaxed);
+}
+
+/* Completion lock. */
+static void give_slot(struct ps_context *context, uint32_t number)
+{
+	const uint32_t given = atomic_load_explicit(&context->given, memory_order_relaxed);
+
+	context->slot[given & (context->slots - 1)].free = number;
+	atomic_store_explicit(&context->given, given + 1, memory_order_release);
+}
+
+#define IDLE 8
+
+/* Rings without a context. Lock: make, of context.c. */
+static struct idle {
+	struct ps_ring ring;
+	struct ps_fixed fixed;
+	struct ps_slot *slot; /* NULL: no entry */
+	struct ps_bounce *bounce;
+	uint32_t slots;
+	pid_t thread; /* that made it */
+} idle[IDLE];
+
+static size_t slot_bytes(uint32_t slots)
+{
+	return slots * (sizeof(struct ps_slot) + sizeof(struct io_event));
+}
+
+static void free_memory(struct ps_slot *slot, uint32_t slots, struct ps_bounce *bounce)
+{
+	if (bounce != NULL)
+		ps_os_munmap(bounce, slots * sizeof(*bounce));
+	ps_os_munmap(slot, slot_bytes(slots));
+}
+
+/* false where everything is taken. */
+static bool keep_idle(struct ps_context *context)
+{
+	for (unsigned i = 0; i < IDLE; i++) {
+		if (idle[i].slot != NULL)
+			continue;
+		ps_fixed_clear(&context->fixed, &context->ring);
+		idle[i] = (struct idle){ context->ring,   context->fixed, context->slot,
+					 context->bounce, context->slots, context->maker };
+		return true;
+	}
+	return false;
+}
+
+/* Gives the context a ring that was kept, if one is fit for it. */
+static bool take_idle(struct ps_context *context, enum ps_ring_kind kind)
+{
+	for (unsigned i = 0; i < IDLE; i++) {
+		struct idle *kept = &idle[i];
+
+		if (kept->slot == NULL || kept->slots < context->most || kept->ring.kind != kind ||
+		    (kind == PS_RING_DEFERRED && kept->thread != ps_os_gettid()))
+			continue;
+		context->ring = kept->ring;
+		context->fixed = kept->fixed;
+		context->slot = kept->slot;
+		context->bounce = kept->bounce;
+		context->slots = kept->slots;
+		context->maker = kept->thread;
+		kept->slot = NULL;
+		return true;
+	}
+	return false;
+}
+
+static int open_ring(struct ps_context *context, enum ps_ring_kind kind)
+{
+	uint32_t slots = 1;
+	void *memory;
+	int error;
+
+	while (slots < context->most)
+		slots *= 2;
+	error = ps_os_mmap(NULL, slot_bytes(slots), PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0, &memory);
+	if (error < 0)
+		return error;
+	error = ps_ring_open(&context->ring, slots < BATCH ? slots : BATCH, slots, kind);
+	if (error < 0) {
+		ps_os_munmap(memory, slot_bytes(slots));
+		return error;
+	}
+	context->fixed = (struct ps_fixed){ .generation = 0 };
+	context->slot = memory;
+	context->slots = slots;
+	context->maker = ps_os_gettid();
+	return 0;
+}
+
+int ps_by_ring_begin(struct ps_context *context, enum ps_ring_kind kind)
+{
+	int error;
+
+	if (context->most > SLOTS_MAX)
+		return -E2BIG;
+	if (!take_idle(context, kind)) {
+		error = open_ring(context, kind);
+		if (error < 0)
+			return error;
+	}
+	context->done = (struct io_event *)(context->slot + context->slots);
+	for (uint32_t i = 0; i < context->slots; i++)
+		context->slot[i].free = i;
+	atomic_store(&context->taken, 0);
+	atomic_store(&context->given, context->slots);
+	return 0;
+}
+
+void ps_by_ring_end(struct ps_context *context, bool forked)
+{
+	if (context->slot == NULL)
+		return;
+	if (forked || ps_by_ring_in_flight(context) > 0 || !keep_idle(context)) {
+		if (forked)
+			ps_ring_forget(&context->ring);
+		else
+			ps_ring_close(&context->ring);
+		ps_fixed_end(&context->fixed);
+		free_memory(context->slot, context->slots, context->bounce);
+	}
+	context->slot = NULL;
+	context->bounce = NULL;
+	context->done = NULL;
+	context->slots = 0;
+}
+
+void ps_by_ring_fork_child(void)
+{
+	for (unsigned i = 0; i < IDLE; i++) {
+		if (idle[i].slot == NULL)
+			continue;
+		ps_ring_forget(&idle[i].ring);
+		ps_fixed_end(&idle[i].fixed);
+		free_memory(idle[i].slot, idle[i].slots, idle[i].bounce);
+		idle[i].slot = NULL;
+	}
+}
+
+/* The kernel's AIO checks a priority when it is submitted, and who may have a real-time one. */
+static bool priority_serves(const struct iocb *iocb)
+{
+	const unsigned class = IOPRIO_PRIO_CLASS(iocb->aio_reqprio);
+
+	return !(iocb->aio_flags & IOCB_FLAG_IOPRIO) ||
+	       ((class == IOPRIO_CLASS_BE || class == IOPRIO_CLASS_IDLE) &&
+		IOPRIO_PRIO_DATA(iocb->aio_reqprio) < 8);
+}
+
+/* A write that would make the file longer? The kernel's AIO does these in order, one by one. */
+static bool extends(struct ps_context *context, const struct request *request)
+{
+	const uint64_t end = request->transfer.offset + request->transfer.length;
+
+	return request->transfer.write && end > request->file->size &&
+	       end > ps_file_size(&context->files, request->file);
+}
+
+static bool read_transfer(struct ps_context *context, const struct iocb *iocb,
+			  struct request *request)
+{
+	const uint32_t access = PS_FILE_READABLE | PS_FILE_WRITABLE;
+
+	if (ps_transfer_of(iocb, &request->single, &request->transfer) < 0)
+		return false;
+	for (unsigned i = 0; i < request->transfer.parts; i++)
+		if ((uint64_t)(uintptr_t)request->transfer.part[i].iov_base >> ADDRESS_BITS != 0)
+			return false;
+	if (!(request->file->is & access &
+	      (request->transfer.write ? PS_FILE_WRITABLE : PS_FILE_READABLE)))
+		return false;
+	if (request->transfer.flags & ~FLAGS_SERVED || request->transfer.length > TRANSFER_MAX)
+		return false;
+	return !extends(context, request);
+}
+
+/* What an iocb asks for, if a ring serves it exactly as the kernel's AIO does. */
+static bool read_request(struct ps_context *context, const struct iocb *iocb,
+			 struct request *request)
+{
+	if ((uintptr_t)iocb < ADDRESSES_BELOW || iocb->aio_reserved2 != 0 ||
+	    iocb->aio_flags & ~(uint32_t)IOCB_FLAG_IOPRIO || !priority_serves(iocb))
+		return false;
+	request->file = ps_file_get(&context->files, (int)iocb->aio_fildes);
+	if (request->file == NULL || !(request->file->is & PS_FILE_DIRECT) ||
+	    !(request->file->is & PS_FILE_NOWAIT) || request->file->is & PS_FILE_APPEND)
+		return false;
+	request->fsync = iocb->aio_lio_opcode == IOCB_CMD_FSYNC ||
+			 iocb->aio_lio_opcode == IOCB_CMD_FDSYNC;
+	if (request->fsync)
+		return iocb->aio_buf == 0 && iocb->aio_offset == 0 && iocb->aio_nbytes == 0 &&
+		       iocb->aio_rw_flags == 0;
+	return read_transfer(context, iocb, request);
+}
+
+bool ps_by_ring_serves(struct ps_context *context, const struct iocb *iocb)
+{
+	struct request request;
+
+	return read_request(context, iocb, &request);
+}
+
+static void prepare_fsync(struct io_uring_sqe *sqe, struct ps_slot *slot, const struct iocb *iocb)
+{
+	io_uring_prep_fsync(sqe, (int)iocb->aio_fildes,
+			    iocb->aio_lio_opcode == IOCB_CMD_FDSYNC ? IORING_FSYNC_DATASYNC : 0);
+	slot->kind = PS_SLOT_PASSED;
+	slot->length = 0;
+}
+
+/*
+ * One buffer: registered memory has operations of its own, which do not refuse misaligned memory as
+ * others do.
+ */
+static void prepare_single(struct ps_context *context, struct io_uring_sqe *sqe,
+			   struct ps_slot *slot, const struct ps_transfer *transfer, bool aligned)
+{
+	const struct iovec *part = transfer->part;
+	const int place = aligned ? ps_fixed_find(&context->fixed, &context->ring,
+						  (uintptr_t)part->iov_base, part->iov_len)
+				  : -1;
+	const unsigned length = (unsigned)part->iov_len;
+
+	slot->kind = place >= 0 ? PS_SLOT_FIXED : PS_SLOT_DIRECT;
+	if (place >= 0 && transfer->write)
+		io_uring_prep_write_fixed(sqe, transfer->fd, part->iov_base, length,
+					  transfer->offset, place);
+	else if (place >= 0)
+		io_uring_prep_read_fixed(sqe, transfer->fd, part->iov_base, length,
+					 transfer->offset, place);
+	else if (transfer->write)
+		io_uring_prep_write(sqe, transfer->fd, part->iov_base, length, transfer->offset);
+	else
+		io_uring_prep_read(sqe, transfer->fd, part->iov_base, length, transfer->offset);
+}
+
+static void prepare_transfer(struct ps_context *context, struct io_uring_sqe *sqe,
+			     struct ps_slot *slot, const struct ps_transfer *transfer, bool aligned)
+{
+	slot->length = transfer->length;
+	if (transfer->parts == 1) {
+		prepare_single(context, sqe, slot, transfer, aligned);
+	} else {
+		slot->kind = PS_SLOT_DIRECT;
+		if (transfer->write)
+			io_uring_prep_writev(sqe, transfer->fd, transfer->part, transfer->parts,
+					     transfer->offset);
+		else
+			io_uring_prep_readv(sqe, transfer->fd, transfer->part, transfer->parts,
+					    transfer->offset);
+	}
+	sqe->rw_flags = transfer->flags;
+}
+
+static bool make_bounces(struct ps_context *context)
+{
+	void *memory;
+
+	if (context->bounce == NULL &&
+	    ps_os_mmap(NULL, context->slots * sizeof(struct ps_bounce), PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0, &memory) == 0)
+		context->bounce = memory;
+	return context->bounce != NULL;
+}
+
+/* By way of a bounce buffer. false where it cannot be had. */
+static bool prepare_bounce(struct ps_context *context, struct io_uring_sqe *sqe, uint32_t number,
+			   const struct request *request)
+{
+	struct ps_slot *slot = &context->slot[number];
+	struct ps_transfer aligned = request->transfer;
+	struct ps_bounce *bounce;
+	struct iovec part;
+
+	if (!ps_repair_is_bounce(request->file, &request->transfer) || !make_bounces(context))
+		return false;
+	bounce = &context->bounce[number];
+	if (ps_bounce_begin(bounce, request->file, &request->transfer) < 0)
+		return false;
+	part = (struct iovec){ bounce->buffer, bounce->length };
+	aligned.part = &part;
+	aligned.parts = 1;
+	aligned.offset = bounce->offset;
+	prepare_single(context, sqe, slot, &aligned, true);
+	sqe->rw_flags = aligned.flags;
+	slot->length = request->transfer.length;
+	slot->kind = PS_SLOT_BOUNCE;
+	return true;
+}
+
+static void hand_over(struct ps_context *context, struct batch *batch);
+
+/* Does a misaligned request here and now; the ring only carries the news, so that sleepers wake. */
+static void prepare_done(struct io_uring_sqe *sqe, struct ps_slot *slot,
+			 const struct request *request)
+{
+	slot->length = request->transfer.length;
+	slot->kind = PS_SLOT_DONE;
+	slot->result = ps_repair_now(request->file, &request->transfer);
+	io_uring_prep_nop(sqe);
+}
+
+static void prepare_repair(struct ps_context *context, struct batch *batch, uint32_t number,
+			   const struct request *request)
+{
+	struct io_uring_sqe *sqe;
+
+	/* What was prepared before need not wait for it. */
+	hand_over(context, batch);
+	sqe = io_uring_get_sqe(&context->ring.uring);
+	if (!prepare_bounce(context, sqe, number, request))
+		prepare_done(sqe, &context->slot[number], request);
+	sqe->user_data = number;
+}
+
+/* Prepares one request. 0; -EAGAIN where no more may be in flight. */
+static int prepare(struct ps_context *context, struct batch *batch, struct iocb *iocb,
+		   const struct request *request)
+{
+	const bool aligned = request->fsync || !ps_repair_needed(request->file, &request->transfer);
+	struct io_uring_sqe *sqe;
+	struct ps_slot *slot;
+	uint32_t number;
+
+	if (take_slot(context, &number) < 0)
+		return -EAGAIN;
+	slot = &context->slot[number];
+	slot->object = (uint64_t)(uintptr_t)iocb;
+	slot->data = iocb->aio_data;
+	if (!aligned && ps_config.aio_repair == PS_AIO_REPAIR_ON) {
+		prepare_repair(context, batch, number, request);
+		if (batch->error != 0) {
+			untake_slot(context, number);
+			return batch->error;
+		}
+	} else {
+		sqe = io_uring_get_sqe(&context->ring.uring);
+		if (request->fsync)
+			prepare_fsync(sqe, slot, iocb);
+		else
+			prepare_transfer(context, sqe, slot, &request->transfer, aligned);
+		if (iocb->aio_flags & IOCB_FLAG_IOPRIO)
+			sqe->ioprio = (uint16_t)iocb->aio_reqprio;
+		sqe->user_data = number;
+	}
+	ps_trace_io_submit(iocb, PS_TRACE_RING, slot->kind, slot->length);
+	/* As the kernel marks what it accepted. */
+	if (iocb->aio_key != 0)
+		iocb->aio_key = 0;
+	batch->kind[batch->prepared] = (uint8_t)slot->kind;
+	batch->number[batch->prepared++] = number;
+	return 0;
+}
+
+static void count_accepted(const struct batch *batch)
+{
+	uint64_t kinds[PS_SLOT_DONE + 1] = { 0 };
+
+	for (unsigned i = 0; i < batch->prepared; i++)
+		kinds[batch->kind[i]]++;
+	ps_aio_count(PS_AIO(submitted), batch->prepared);
+	if (kinds[PS_SLOT_FIXED] > 0)
+		ps_aio_count(PS_AIO(fixed), kinds[PS_SLOT_FIXED]);
+	if (kinds[PS_SLOT_DIRECT] > 0)
+		ps_aio_count(PS_AIO(direct), kinds[PS_SLOT_DIRECT]);
+	if (kinds[PS_SLOT_PASSED] > 0)
+		ps_aio_count(PS_AIO(passed), kinds[PS_SLOT_PASSED]);
+	if (kinds[PS_SLOT_BOUNCE] + kinds[PS_SLOT_DONE] > 0) {
+		ps_aio_count(PS_AIO(bounced), kinds[PS_SLOT_BOUNCE] + kinds[PS_SLOT_DONE]);
+		ps_aio_count(PS_AIO(repaired), kinds[PS_SLOT_BOUNCE] + kinds[PS_SLOT_DONE]);
+	}
+}
+
+/* Takes back the last of what was prepared. */
+static void take_back(struct ps_context *context, struct batch *batch)
+{
+	const uint32_t number = batch->number[--batch->prepared];
+
+	if (batch->kind[batch->prepared] == PS_SLOT_BOUNCE)
+		ps_bounce_end(&context->bounce[number], -ECANCELED);
+	untake_slot(context, number);
+}
+
+/* Gives the batch to the kernel; what it does not take is as if it had never been prepared. */
+static void hand_over(struct ps_context *context, struct batch *batch)
+{
+	int submitted;
+	unsigned taken;
+
+	if (batch->prepared == 0)
+		return;
+	submitted = ps_ring_submit(&context->ring);
+	taken = submitted > 0 ? (unsigned)submitted : 0;
+	if (taken < batch->prepared) {
+		batch->error = submitted < 0 && submitted != -EBUSY ? submitted : -EAGAIN;
+		ps_ring_unprepare(&context->ring, batch->prepared - taken);
+		while (batch->prepared > taken)
+			take_back(context, batch);
+	}
+	count_accepted(batch);
+	batch->accepted += batch->prepared;
+	batch->prepared = 0;
+}
+
+int ps_by_ring_submit(struct ps_context *context, long count, struct iocb **iocbs, bool *settle)
+{
+	struct batch batch = { .prepared = 0 };
+	struct request request;
+
+	*settle = false;
+	ps_fixed_refresh(&context->fixed, &context->ring);
+	for (long i = 0; i < count && batch.error == 0; i++) {
+		int error;
+
+		if (!read_request(context, iocbs[i], &request)) {
+			*settle = true;
+			break;
+		}
+		error = prepare(context, &batch, iocbs[i], &request);
+		if (error < 0 || batch.prepared == BATCH)
+			hand_over(context, &batch);
+		if (error < 0 && batch.error == 0)
+			batch.error = error;
+	}
+	hand_over(context, &batch);
+	if (batch.error != 0)
+		*settle = false;
+	return batch.accepted > 0 ? (int)batch.accepted : batch.error;
+}
+
+static void add_result(struct tally *tally, int64_t result, uint64_t length)
+{
+	if (result < 0) {
+		tally->failed++;
+	} else {
+		tally->bytes += (uint64_t)result;
+		tally->partial += (uint64_t)result < length;
+	}
+}
+
+static void count_tally(const struct tally *tally)
+{
+	if (tally->bytes > 0)
+		ps_aio_count(PS_AIO(bytes), tally->bytes);
+	if (tally->failed > 0)
+		ps_aio_count(PS_AIO(failed), tally->failed);
+	if (tally->partial > 0)
+		ps_aio_count(PS_AIO(partial), tally->partial);
+}
+
+/*
+ * Reads completions into events. A bounced one keeps its slot, whose number and 1 is in res2: data is
+ * copied when the lock is free. Completion lock.
+ */
+static long read_completions(struct ps_context *context, long most, struct io_event *events,
+			     struct tally *tally)
+{
+	struct io_uring_cqe *cqe;
+	unsigned head, seen = 0;
+	long count = 0;
+
+	io_uring_for_each_cqe(&context->ring.uring, head, cqe)
+	{
+		const uint64_t number = cqe->user_data;
+		struct ps_slot *slot = &context->slot[number & (context->slots - 1)];
+
+		if (count == most)
+			break;
+		seen++;
+		if (number == WAKE)
+			continue;
+		events[count] = (struct io_event){ .data = slot->data,
+						   .obj = slot->object,
+						   .res = slot->kind == PS_SLOT_DONE ? slot->result
+										     : cqe->res };
+		if (slot->kind == PS_SLOT_BOUNCE) {
+			events[count].res2 = (int64_t)number + 1;
+		} else {
+			add_result(tally, events[count].res, slot->length);
+			ps_trace_io_complete(slot->object, PS_TRACE_RING, slot->kind,
+					     events[count].res);
+			give_slot(context, (uint32_t)number);
+		}
+		count++;
+	}
+	io_uring_cq_advance(&context->ring.uring, seen);
+	return count;
+}
+
+/* Copies what was read into bounce buffers. */
+static void end_bounces(struct ps_context *context, long count, struct io_event *events,
+			struct tally *tally)
+{
+	for (long i = 0; i < count; i++) {
+		const uint32_t number = (uint32_t)(events[i].res2 - 1);
+
+		if (events[i].res2 == 0)
+			continue;
+		events[i].res2 = 0;
+		events[i].res = ps_bounce_end(&context->bounce[number], events[i].res);
+		add_result(tally, events[i].res, context->slot[number].length);
+		ps_trace_io_complete(events[i].obj, PS_TRACE_RING, PS_TRACE_BOUNCE, events[i].res);
+		ps_lock(&context->completion);
+		give_slot(context, number);
+		ps_unlock(&context->completion);
+	}
+}
+
+/* What is there now. */
+static long reap(struct ps_context *context, long most, struct io_event *events)
+{
+	struct tally tally = { 0 };
+	long count;
+
+	ps_lock(&context->completion);
+	count = read_completions(context, most, events, &tally);
+	ps_unlock(&context->completion);
+	end_bounces(context, count, events, &tally);
+	count_tally(&tally);
+	return count;
+}
+
+long ps_by_ring_take(struct ps_context *context, long most, struct io_event *events)
+{
+	long count = 0;
+
+	if (atomic_load_explicit(&context->done_count, memory_order_acquire) == 0)
+		return 0;
+	ps_lock(&context->completion);
+	while (count < most && atomic_load(&context->done_count) > 0) {
+		events[count++] = context->done[context->done_first++];
+		atomic_fetch_sub(&context->done_count, 1);
+	}
+	ps_unlock(&context->completion);
+	return count;
+}
+
+/* Keeps events for ps_by_ring_take(). There is room for as many as there are slots. */
+static void keep(struct ps_context *context, const struct io_event *events, long count)
+{
+	unsigned kept;
+
+	ps_lock(&context->completion);
+	kept = atomic_load(&context->done_count);
+	memmove(context->done, context->done + context->done_first, kept * sizeof(events[0]));
+	context->done_first = 0;
+	memcpy(context->done + kept, events, (size_t)count * sizeof(events[0]));
+	atomic_store_explicit(&context->done_count, kept + (unsigned)count, memory_order_release);
+	ps_unlock(&context->completion);
+}
+
+int ps_by_ring_drain(struct ps_context *context)
+{
+	struct io_event events[64];
+	const long most = sizeof(events) / sizeof(events[0]);
+
+	while (ps_by_ring_in_flight(context) > 0) {
+		const long count = reap(context, most, events);
+		int error;
+
+		if (count > 0) {
+			keep(context, events, count);
+			continue;
+		}
+		error = ps_ring_wait(&context->ring, 1, NULL, NULL);
+		if (error < 0 && error != -EINTR && error != -ETIME)
+			return error;
+	}
+	return 0;
+}
+
+void ps_by_ring_wake(struct ps_context *context)
+{
+	struct io_uring_sqe *sqe;
+
+	if (context->ring.kind == PS_RING_DEFERRED || atomic_load(&context->waiting) == 0)
+		return;
+	sqe = io_uring_get_sqe(&context->ring.uring);
+	io_uring_prep_nop(sqe);
+	sqe->user_data = WAKE;
+	ps_ring_submit(&context->ring);
+}
+
+/* Nanoseconds of CLOCK_MONOTONIC; NO_DEADLINE without a timeout. */
+static uint64_t deadline_of(const struct timespec *timeout)
+{
+	if (timeout == NULL || timeout->tv_sec > INT32_MAX)
+		return NO_DEADLINE;
+	if (timeout->tv_sec < 0)
+		return 0;
+	return ps_os_now() + (uint64_t)timeout->tv_sec * SECOND + (uint64_t)timeout->tv_nsec;
+}
+
+/* Sleeps until there is something to look at. 0; -ETIME; -EINTR; other -errno. */
+static int sleep_until(struct ps_context *context, long count, uint64_t deadline,
+		       const sigset_t *mask)
+{
+	/* With several readers nobody knows how many are left when it comes to its own. */
+	const unsigned least = context->ring.kind == PS_RING_DEFERRED ? (unsigned)count : 1;
+	struct timespec left = { 0 };
+	uint64_t now;
+	int error;
+
+	if (deadline != NO_DEADLINE) {
+		now = ps_os_now();
+		if (now >= deadline)
+			return -ETIME;
+		left.tv_sec = (time_t)((deadline - now) / SECOND);
+		left.tv_nsec = (long)((deadline - now) % SECOND);
+	}
+	atomic_fetch_add(&context->waiting, 1);
+	/* Whoever settles the context looks at waiting after changing the engine. */
+	if (ps_context_engine(context) != PS_ENGINE_RING)
+		error = 0;
+	else
+		error = ps_ring_wait(&context->ring, least, deadline == NO_DEADLINE ? NULL : &left,
+				     mask);
+	atomic_fetch_sub(&context->waiting, 1);
+	if (error == -EEXIST) {
+		/* Another thread's, that was made behind our back: its owner has to collect. */
+		ps_os_sleep(SECOND / 1000);
+		error = 0;
+	}
+	return error;
+}
+
+int ps_by_ring_getevents(struct ps_context *context, long least, long most, struct io_event *events,
+			 struct timespec *timeout, const sigset_t *mask)
+{
+	const bool at_once = timeout != NULL && timeout->tv_sec <= 0 && timeout->tv_nsec <= 0;
+	uint64_t deadline = 0;
+	int error = 0;
+	long count;
+
+	if (least < 0 || least > most)
+		return -EINVAL;
+	count = reap(context, most, events);
+	if (count < most && (count < least || at_once || least == 0)) {
+		ps_ring_collect(&context->ring);
+		count += reap(context, most - count, events + count);
+	}
+	if (count >= least || at_once)
+		return (int)count;
+	deadline = deadline_of(timeout);
+	while (count < least && error == 0 && ps_context_engine(context) == PS_ENGINE_RING) {
+		error = sleep_until(context, least - count, deadline, mask);
+		count += reap(context, most - count, events + count);
+	}
+	if (count == 0 && error < 0 && error != -ETIME)
+		return error;
+	return (int)count;
+}

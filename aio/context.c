@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The contexts of a program: which there are, which engine each has, and how they end.
+ *
+ * They are found by the kernel's id without a lock: a context, once made, stays in its bucket for
+ * good and is used again for ids that fall into the same one. One lock for making and ending them and
+ * their rings (make), which is innermost, and held across a fork: a child must not find a half of
+ * either. Rules and the order of the other locks: context.h.
+ */
+#include "context.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <sys/mman.h>
+
+#include "config.h"
+#include "context_state.h"
+#include "count.h"
+#include "kernel.h"
+#include "log.h"
+#include "memory.h"
+#include "os.h"
+#include "pinned.h"
+#include "start.h"
+#include "threads.h"
+
+#define BUCKETS 256
+#define PAGE_SHIFT 12
+#define NANOSECONDS_PER_MS 1000000u
+#define SECOND UINT64_C(1000000000)
+
+static _Atomic(struct ps_context *) buckets[BUCKETS];
+static struct ps_lock make = PS_LOCK_INIT;
+
+/* What settling is said for, once each. */
+enum cause { CAUSE_REQUEST, CAUSE_THREAD, CAUSE_RING, CAUSES };
+
+static _Atomic(struct ps_context *) *bucket_of(aio_context_t id)
+{
+	const uint64_t page = id >> PAGE_SHIFT;
+
+	return &buckets[(page ^ page >> 8) % BUCKETS];
+}
+
+static struct ps_context *find(aio_context_t id)
+{
+	struct ps_context *context = atomic_load_explicit(bucket_of(id), memory_order_acquire);
+
+	while (context != NULL && atomic_load_explicit(&context->id, memory_order_acquire) != id)
+		context = context->next;
+	return id != 0 ? context : NULL;
+}
+
+/* One that is not in use, or a new one; NULL where there is no memory. Lock: make. */
+static struct ps_context *make_context(aio_context_t id)
+{
+	_Atomic(struct ps_context *) *bucket = bucket_of(id);
+	struct ps_context *context = atomic_load(bucket);
+	void *memory;
+
+	while (context != NULL && atomic_load(&context->id) != 0)
+		context = context->next;
+	if (context != NULL)
+		return context;
+	if (ps_os_mmap(NULL, sizeof(*context), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		       -1, 0, &memory) < 0)
+		return NULL;
+	context = memory;
+	context->next = atomic_load(bucket);
+	atomic_store_explicit(bucket, context, memory_order_release);
+	return context;
+}
+
+/* In a child: what its parent had does not exist. */
+static void forget(struct ps_context *context)
+{
+	ps_by_ring_end(context, true);
+	ps_by_kernel_end(context);
+	ps_lock_reset(&context->submission);
+	ps_lock_reset(&context->completion);
+	atomic_store(&context->waiting, 0);
+	atomic_store(&context->id, 0);
+}
+
+int ps_context_setup(unsigned events, aio_context_t *id)
+{
+	const int error = ps_kernel_setup(events, id);
+	const struct ps_kernel_ring *ring;
+	struct ps_context *context;
+
+	if (error < 0)
+		return error;
+	ring = (const struct ps_kernel_ring *)*id;
+	/* A kernel with another ring is left alone. */
+	if (ring->magic != PS_KERNEL_RING_MAGIC)
+		return error;
+	ps_memory_publish();
+	ps_pinned_look();
+	ps_aio_count(PS_AIO(contexts), 1);
+	ps_lock(&make);
+	/* The child of a raw clone(), where no handler runs, may get an id that its parent had. */
+	context = find(*id);
+	if (context != NULL)
+		forget(context);
+	context = make_context(*id);
+	if (context != NULL) {
+		context->most = ring->nr - 1;
+		context->owned = false;
+		context->alone = false;
+		ps_files_begin(&context->files);
+		context->fixed = (struct ps_fixed){ .generation = 0 };
+		context->done_first = 0;
+		atomic_store(&context->done_count, 0);
+		atomic_store(&context->engine, PS_ENGINE_UNDECIDED);
+		atomic_store_explicit(&context->id, *id, memory_order_release);
+	}
+	ps_unlock(&make);
+	return error;
+}
+
+void ps_context_own(aio_context_t id)
+{
+	struct ps_context *context = find(id);
+
+	if (context != NULL)
+		context->owned = true;
+}
+
+static void say_kernel(const char *why)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+
+	if (!atomic_flag_test_and_set(&said))
+		ps_log(PS_LOG_INFO, "asynchronous I/O uses the kernel's AIO: %s", why);
+}
+
+/* Gives an undecided context a ring, if it may have one. Submission lock. */
+static void decide(struct ps_context *context)
+{
+	const bool single = context->owned || ps_threads_single();
+	int error;
+
+	if (ps_config.aio == PS_AIO_LIBAIO || ps_config.aio == PS_AIO_OFF ||
+	    !ps_aio_ring_allowed()) {
+		atomic_store(&context->engine, PS_ENGINE_KERNEL);
+		return;
+	}
+	if (!single && ps_config.aio != PS_AIO_URING) {
+		say_kernel("the process has several threads: PINSHIM_AIO=uring uses io_uring all "
+			   "the same");
+		atomic_store(&context->engine, PS_ENGINE_KERNEL);
+		return;
+	}
+	ps_lock(&make);
+	error = ps_by_ring_begin(context, single ? PS_RING_DEFERRED : PS_RING_SHARED);
+	if (error == -EINVAL && ps_config.aio == PS_AIO_URING)
+		error = ps_by_ring_begin(context, PS_RING_SHARED);
+	ps_unlock(&make);
+	if (error < 0) {
+		say_kernel("an io_uring cannot be made for a context");
+		atomic_store(&context->engine, PS_ENGINE_KERNEL);
+		return;
+	}
+	context->alone = !context->owned && ps_threads_never_more();
+	ps_context_kernel_ring(context)->magic = 0;
+	ps_aio_count(PS_AIO(rings), 1);
+	atomic_store(&context->engine, PS_ENGINE_RING);
+}
+
+static void say_settled(enum cause cause)
+{
+	static const char *const what[CAUSES] = {
+		[CAUSE_REQUEST] = "a request that io_uring does not serve as the kernel's AIO does",
+		[CAUSE_THREAD] = "the process gets a second thread",
+		[CAUSE_RING] = "its io_uring refused a request",
+	};
+	static atomic_uint said;
+
+	if (!(atomic_fetch_or(&said, 1u << cause) & 1u << cause))
+		ps_log(PS_LOG_INFO, "a context goes on with the kernel's AIO: %s", what[cause]);
+}
+
+/*
+ * For good. What the ring has in flight is not waited for, which could take long and may need this very
+ * thread, unless another thread is about to ask for it. Submission lock.
+ */
+static void settle(struct ps_context *context, enum cause cause)
+{
+	if (ps_context_engine(context) == PS_ENGINE_RING) {
+		if (cause == CAUSE_THREAD)
+			ps_by_ring_drain(context);
+		if (context->record == NULL && ps_by_ring_in_flight(context) == 0)
+			ps_context_kernel_ring(context)->magic = PS_KERNEL_RING_MAGIC;
+		ps_aio_count(PS_AIO(settled), 1);
+		say_settled(cause);
+	}
+	atomic_store(&context->engine, PS_ENGINE_KERNEL);
+	if (context->slots > 0)
+		ps_by_ring_wake(context);
+}
+
+static void before_thread(struct ps_context *context)
+{
+	if (context->slots == 0 || context->owned || context->ring.kind != PS_RING_DEFERRED)
+		return;
+	ps_lock(&context->submission);
+	if (ps_context_engine(context) == PS_ENGINE_RING)
+		settle(context, CAUSE_THREAD);
+	else
+		ps_by_ring_drain(context);
+	ps_unlock(&context->submission);
+}
+
+/* A thread was made in a way that nobody tells us of, but the C library knows. */
+static void look_for_threads(struct ps_context *context)
+{
+	if (context->alone && !ps_threads_never_more())
+		before_thread(context);
+}
+
+/*
+ * Submits what a ring serves. How many were accepted, or -errno; *settle where the next is the
+ * kernel's AIO's to answer.
+ */
+static int submit_by_ring(struct ps_context *context, long count, struct iocb **iocbs,
+			  bool *for_kernel)
+{
+	int accepted = 0;
+
+	*for_kernel = true;
+	look_for_threads(context);
+	ps_lock(&context->submission);
+	if (ps_context_engine(context) == PS_ENGINE_UNDECIDED &&
+	    ps_by_ring_serves(context, iocbs[0]))
+		decide(context);
+	if (ps_context_engine(context) == PS_ENGINE_RING)
+		accepted = ps_by_ring_submit(context, count, iocbs, for_kernel);
+	/* A thread that may not enter the ring, or a ring that is broken: the kernel's AIO can. */
+	if (accepted < 0 && accepted != -EAGAIN) {
+		settle(context, CAUSE_RING);
+		*for_kernel = true;
+		accepted = 0;
+	}
+	ps_unlock(&context->submission);
+	return accepted;
+}
+
+/* The next request is for the kernel's AIO. If it takes it, that has the context from now on. */
+static int submit_and_settle(struct ps_context *context, struct iocb **iocbs)
+{
+	const int accepted = ps_by_kernel_submit(context, 1, iocbs);
+
+	if (accepted == 1 && ps_context_engine(context) != PS_ENGINE_KERNEL) {
+		ps_lock(&context->submission);
+		settle(context, CAUSE_REQUEST);
+		ps_unlock(&context->submission);
+	}
+	return accepted;
+}
+
+int ps_context_submit(aio_context_t id, long count, struct iocb **iocbs)
+{
+	struct ps_context *context = find(id);
+	bool for_kernel = true;
+	int accepted = 0, more = 0;
+
+	if (context == NULL || count <= 0 || iocbs == NULL)
+		return ps_kernel_submit(id, count, iocbs);
+	if (ps_context_engine(context) != PS_ENGINE_KERNEL) {
+		accepted = submit_by_ring(context, count, iocbs, &for_kernel);
+		if (!for_kernel || accepted == count)
+			return accepted;
+		if (ps_context_engine(context) != PS_ENGINE_KERNEL) {
+			more = submit_and_settle(context, iocbs + accepted);
+			if (more != 1)
+				return accepted > 0 ? accepted : more;
+			accepted++;
+		}
+	}
+	if (accepted < count) {
+		more = ps_by_kernel_submit(context, count - accepted, iocbs + accepted);
+		if (more > 0)
+			accepted += more;
+	}
+	return accepted > 0 ? accepted : more;
+}
+
+/*
+ * What a ring has in flight is never found by the kernel's io_cancel(2), and disk I/O cannot be
+ * cancelled by either: its answer is the right one.
+ */
+int ps_context_cancel(aio_context_t id, struct iocb *iocb, struct io_event *event)
+{
+	return ps_kernel_cancel(id, iocb, event);
+}
+
+/* Nanoseconds; UINT64_MAX: for ever. */
+static uint64_t nanoseconds(const struct timespec *timeout)
+{
+	if (timeout == NULL || timeout->tv_sec > INT32_MAX)
+		return UINT64_MAX;
+	return timeout->tv_sec < 0
+		       ? 0
+		       : (uint64_t)timeout->tv_sec * SECOND + (uint64_t)timeout->tv_nsec;
+}
+
+/*
+ * A context settled while its ring had requests in flight: until these are done both are looked at in
+ * turn, and then the kernel's AIO alone is waited for.
+ */
+static int getevents_of_both(struct ps_context *context, long least, long most,
+			     struct io_event *events, struct timespec *timeout,
+			     const sigset_t *mask)
+{
+	const uint64_t began = ps_os_now(), allowed = nanoseconds(timeout);
+	struct timespec left = { 0 };
+	uint64_t passed = 0;
+	int count = 0, more, error = 0;
+
+	while (ps_by_ring_in_flight(context) > 0) {
+		more = ps_by_ring_getevents(context, 0, most - count, events + count, &left, NULL);
+		count += more > 0 ? more : 0;
+		more = ps_by_kernel_getevents(context, 0, most - count, events + count, &left,
+					      NULL);
+		if (more < 0)
+			return count > 0 ? count : more;
+		count += more;
+		passed = ps_os_now() - began;
+		if (count >= least || passed >= allowed || error < 0)
+			return count > 0 ? count : error;
+		if (ps_by_ring_in_flight(context) > 0)
+			error = ps_os_sleep(NANOSECONDS_PER_MS);
+	}
+	left.tv_sec = (time_t)((allowed - passed) / SECOND);
+	left.tv_nsec = (long)((allowed - passed) % SECOND);
+	more = ps_by_kernel_getevents(context, least - count, most - count, events + count,
+				      allowed == UINT64_MAX ? NULL : &left, mask);
+	return count > 0 ? count + (more > 0 ? more : 0) : more;
+}
+
+/* Who may sleep here before the first request must sleep where that will wake it. */
+static void decide_for_waiting(struct ps_context *context)
+{
+	ps_lock(&context->submission);
+	if (ps_context_engine(context) == PS_ENGINE_UNDECIDED)
+		decide(context);
+	ps_unlock(&context->submission);
+}
+
+int ps_context_getevents(aio_context_t id, long least, long most, struct io_event *events,
+			 struct timespec *timeout, const sigset_t *mask)
+{
+	struct ps_context *context = find(id);
+	int count = 0, more;
+
+	if (context == NULL)
+		return ps_kernel_getevents(id, least, most, events, timeout, mask);
+	if (ps_context_engine(context) == PS_ENGINE_UNDECIDED)
+		decide_for_waiting(context);
+	look_for_threads(context);
+	if (ps_context_engine(context) == PS_ENGINE_RING) {
+		count = ps_by_ring_getevents(context, least, most, events, timeout, mask);
+		if (count < 0 || count >= least || ps_context_engine(context) == PS_ENGINE_RING)
+			return count;
+	}
+	if (context->slots > 0 && ps_by_ring_in_flight(context) > 0 && least >= 0 && least <= most)
+		more = getevents_of_both(context, least - count, most - count, events + count,
+					 timeout, mask);
+	else
+		more = ps_by_kernel_getevents(context, least - count, most - count, events + count,
+					      timeout, mask);
+	if (count > 0)
+		return count + (more > 0 ? more : 0);
+	return more;
+}
+
+int ps_context_destroy(aio_context_t id)
+{
+	struct ps_context *context = find(id);
+
+	if (context == NULL)
+		return ps_kernel_destroy(id);
+	ps_lock(&context->submission);
+	if (atomic_load(&context->id) != id) {
+		ps_unlock(&context->submission);
+		return ps_kernel_destroy(id);
+	}
+	if (context->slots > 0)
+		ps_by_ring_drain(context);
+	ps_by_kernel_drain(context);
+	atomic_store(&context->engine, PS_ENGINE_KERNEL);
+	if (context->slots > 0)
+		ps_by_ring_wake(context);
+	while (atomic_load(&context->waiting) > 0)
+		ps_os_sleep(NANOSECONDS_PER_MS / 10);
+	ps_lock(&make);
+	ps_by_ring_end(context, false);
+	ps_by_kernel_end(context);
+	atomic_store(&context->id, 0);
+	ps_unlock(&make);
+	ps_unlock(&context->submission);
+	return ps_kernel_destroy(id);
+}
+
+static void for_each(void (*act)(struct ps_context *context))
+{
+	for (unsigned i = 0; i < BUCKETS; i++)
+		for (struct ps_context *context = atomic_load(&buckets[i]); context != NULL;
+		     context = context->next)
+			if (atomic_load(&context->id) != 0)
+				act(context);
+}
+
+void ps_context_before_thread(void)
+{
+	for_each(before_thread);
+}
+
+/* Whoever is in the middle of a submission, this thread's own signal handler too, is not waited for. */
+static void at_exit(struct ps_context *context)
+{
+	if (context->slots == 0 || !ps_try_lock(&context->submission))
+		return;
+	ps_by_ring_drain(context);
+	ps_unlock(&context->submission);
+}
+
+void ps_context_at_exit(void)
+{
+	for_each(at_exit);
+}
+
+void ps_context_fork_prepare(void)
+{
+	ps_lock(&make);
+}
+
+void ps_context_fork_parent(void)
+{
+	ps_unlock(&make);
+}
+
+void ps_context_fork_child(void)
+{
+	ps_lock_reset(&make);
+	for_each(forget);
+	ps_by_ring_fork_child();
+}

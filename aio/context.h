@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef PS_CONTEXT_H
+#define PS_CONTEXT_H
+/*
+ * The contexts of a program, each with the kernel's own behind it: its id is the kernel's, so what we
+ * do not know (a raw system call's, a parent's before fork) is the kernel's to answer.
+ *
+ * A context begins undecided and takes its engine at its first request. While it uses a ring, the magic
+ * number of the kernel's completion ring is 0, so that programs which read that themselves
+ * (fio's userspace_reap, libaio) see that they cannot. The first request that a ring could not serve as
+ * the kernel's AIO does settles the context: from then on everything goes to the kernel's, whose magic
+ * number is right again, and what the ring has in flight is still had from there. Such requests are those on
+ * files that are not open for direct I/O (which the kernel's AIO serves in order, before
+ * io_submit returns), on O_APPEND files, writes beyond the end of the file (the same), polls, eventfd
+ * notification (QEMU reads the completion ring without looking at the magic), and flags with another
+ * meaning there. What the kernel refuses at once does not settle anything.
+ *
+ * Locks, outermost first: a context's submission lock -> the repair lock (repair.h), its completion lock
+ * -> the lock of pinned.h. With a submission lock held the kernel is entered, and misaligned
+ * requests are done that cannot be waited for; nothing sleeps with a completion lock held. Nothing
+ * under them allocates from the program's malloc. Waiting for completions is done without a lock.
+ */
+#include <linux/aio_abi.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <time.h>
+
+/* As the functions of libaio they stand behind; all return 0 or a count, or -errno. */
+int ps_context_setup(unsigned events, aio_context_t *id);
+int ps_context_destroy(aio_context_t id);
+int ps_context_submit(aio_context_t id, long count, struct iocb **iocbs);
+int ps_context_cancel(aio_context_t id, struct iocb *iocb, struct io_event *event);
+int ps_context_getevents(aio_context_t id, long least, long most, struct io_event *events,
+			 struct timespec *timeout, const sigset_t *mask);
+
+/*
+ * Promises that one thread alone will submit to and reap from this context, whatever other threads
+ * there are: it may have a deferred ring. For the handle API, whose threads are ours.
+ */
+void ps_context_own(aio_context_t id);
+
+/*
+ * The process is about to have a second thread: contexts with a ring that only one thread can enter
+ * wait for what is in flight and go on with the kernel's AIO. Called by that one thread.
+ */
+void ps_context_before_thread(void);
+
+/* The process ends: waits for what rings have in flight, as the kernel's AIO would finish it. */
+void ps_context_at_exit(void);
+
+void ps_context_fork_prepare(void);
+void ps_context_fork_parent(void);
+/* In a child no context exists; rings are let go. */
+void ps_context_fork_child(void);
+
+#endif

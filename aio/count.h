@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef PS_COUNT_H
+#define PS_COUNT_H
+/*
+ * Counting I/O, in struct pinshim_aio of the table's stripes (pinshim_table.h), a stripe a thread, so
+ * that threads do not contend. Before there is a table, counts are kept in this library and
+ * added to the table when it appears.
+ */
+#include <stdint.h>
+
+#include "pinshim_table.h"
+
+/* A word of struct pinshim_aio. */
+#define PS_AIO(member) (offsetof(struct pinshim_aio, member) / sizeof(uint64_t))
+
+/* Adds to one. No system call, no lock. */
+void ps_aio_count(unsigned word, uint64_t amount);
+
+/* Moves what was counted without a table into the table, if there is one now. Rarely called. */
+void ps_aio_count_publish(void);
+
+/* In a forked child counters begin at zero. */
+void ps_aio_count_fork_child(void);
+
+#endif

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "kernel.h"
+
+#include <dlfcn.h>
+
+#include "fault.h"
+#include "syscall.h"
+
+/* What the kernel's set of signals has, in bytes: a bit a signal. */
+#define SIGNAL_SET_BYTES 8
+
+/* The next library's, NULL where there is none. Written once, at start-up. */
+static struct {
+	int (*io_setup)(int events, aio_context_t *context);
+	int (*io_destroy)(aio_context_t context);
+	int (*io_submit)(aio_context_t context, long count, struct iocb **iocbs);
+	int (*io_cancel)(aio_context_t context, struct iocb *iocb, struct io_event *event);
+	int (*io_getevents)(aio_context_t context, long least, long most, struct io_event *events,
+			    struct timespec *timeout);
+	int (*io_pgetevents)(aio_context_t context, long least, long most, struct io_event *events,
+			     struct timespec *timeout, const sigset_t *mask);
+} next;
+
+void ps_kernel_resolve(void)
+{
+	/* RTLD_NEXT is what comes after this library, so never one of its own functions. */
+	*(void **)&next.io_setup = dlsym(RTLD_NEXT, "io_setup");
+	*(void **)&next.io_destroy = dlsym(RTLD_NEXT, "io_destroy");
+	*(void **)&next.io_submit = dlsym(RTLD_NEXT, "io_submit");
+	*(void **)&next.io_cancel = dlsym(RTLD_NEXT, "io_cancel");
+	*(void **)&next.io_getevents = dlsym(RTLD_NEXT, "io_getevents");
+	*(void **)&next.io_pgetevents = dlsym(RTLD_NEXT, "io_pgetevents");
+}
+
+int ps_kernel_setup(unsigned events, aio_context_t *context)
+{
+	const int fault = ps_fault(PS_OS_IO_SETUP);
+
+	if (fault != 0)
+		return -fault;
+	if (next.io_setup != NULL)
+		return next.io_setup((int)events, context);
+	return (int)ps_syscall2(SYS_io_setup, events, context);
+}
+
+int ps_kernel_destroy(aio_context_t context)
+{
+	if (next.io_destroy != NULL)
+		return next.io_destroy(context);
+	return (int)ps_syscall1(SYS_io_destroy, context);
+}
+
+int ps_kernel_submit(aio_context_t context, long count, struct iocb **iocbs)
+{
+	const int fault = ps_fault(PS_OS_IO_SUBMIT);
+
+	if (fault != 0)
+		return -fault;
+	if (next.io_submit != NULL)
+		return next.io_submit(context, count, iocbs);
+	return (int)ps_syscall3(SYS_io_submit, context, count, iocbs);
+}
+
+int ps_kernel_cancel(aio_context_t context, struct iocb *iocb, struct io_event *event)
+{
+	if (next.io_cancel != NULL)
+		return next.io_cancel(context, iocb, event);
+	return (int)ps_syscall3(SYS_io_cancel, context, iocb, event);
+}
+
+static int pgetevents(aio_context_t context, long least, long most, struct io_event *events,
+		      struct timespec *timeout, const sigset_t *mask)
+{
+	const struct {
+		const sigset_t *mask;
+		size_t bytes;
+	} set = { mask, SIGNAL_SET_BYTES };
+
+	if (next.io_pgetevents != NULL)
+		return next.io_pgetevents(context, least, most, events, timeout, mask);
+	return (int)ps_syscall6(SYS_io_pgetevents, (long)context, least, most, (long)events,
+				(long)timeout, (long)&set);
+}
+
+int ps_kernel_getevents(aio_context_t context, long least, long most, struct io_event *events,
+			struct timespec *timeout, const sigset_t *mask)
+{
+	const int fault = ps_fault(PS_OS_IO_GETEVENTS);
+
+	if (fault != 0)
+		return -fault;
+	if (mask != NULL)
+		return pgetevents(context, least, most, events, timeout, mask);
+	if (next.io_getevents != NULL)
+		return next.io_getevents(context, least, most, events, timeout);
+	return (int)ps_syscall5(SYS_io_getevents, context, least, most, events, timeout);
+}

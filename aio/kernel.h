@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef PS_KERNEL_H
+#define PS_KERNEL_H
+/*
+ * The kernel's own asynchronous I/O, as the next library after us gives it (another interposer, or
+ * libaio), or else by system call: programs that dlopen() libaio keep it out of our reach.
+ *
+ * All return what libaio's functions do: 0 or a count, or -errno. They take no lock of ours. A test can
+ * make setting up, submitting and getting events fail (fault.h).
+ */
+#include <linux/aio_abi.h>
+#include <signal.h>
+#include <stdint.h>
+#include <time.h>
+
+/*
+ * What a context's id points to: the ring in which the kernel leaves completions, mapped writable.
+ * Programs read it themselves (QEMU; fio with userspace_reap; libaio), if magic is right.
+ */
+struct ps_kernel_ring {
+	uint32_t id;
+	uint32_t nr; /* completions it has room for, one of them always free */
+	uint32_t head;
+	uint32_t tail;
+	uint32_t
+		magic; /* PS_KERNEL_RING_MAGIC; the kernel writes it once and does not look at it */
+	uint32_t compatible;
+	uint32_t incompatible;
+	uint32_t header_bytes;
+};
+
+#define PS_KERNEL_RING_MAGIC 0xa10a10a1u
+
+/* Looks for the next library's functions. At start-up, for dlsym() allocates. */
+void ps_kernel_resolve(void);
+
+int ps_kernel_setup(unsigned events, aio_context_t *context);
+int ps_kernel_destroy(aio_context_t context);
+int ps_kernel_submit(aio_context_t context, long count, struct iocb **iocbs);
+int ps_kernel_cancel(aio_context_t context, struct iocb *iocb, struct io_event *event);
+
+/* mask NULL: io_getevents(2), else io_pgetevents(2). */
+int ps_kernel_getevents(aio_context_t context, long least, long most, struct io_event *events,
+			struct timespec *timeout, const sigset_t *mask);
+
+#endif

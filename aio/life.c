@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "life.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "config.h"
+#include "context.h"
+#include "count.h"
+#include "memory.h"
+#include "os.h"
+#include "pinned.h"
+#include "repair.h"
+#include "report.h"
+#include "table.h"
+
+static pid_t owner;
+
+/* A child of vfork() ends in our memory under another process id: nothing of ours ends with it. */
+void ps_aio_at_exit(void)
+{
+	static atomic_flag done = ATOMIC_FLAG_INIT;
+	const int saved = errno;
+
+	if (owner == 0 || owner != ps_os_getpid() || atomic_flag_test_and_set(&done))
+		return;
+	ps_context_at_exit();
+	ps_aio_count_publish();
+	if (!ps_memory_is_shared())
+		ps_report_write(ps_config.stats);
+	if (ps_memory_is_own())
+		ps_table_close();
+	errno = saved;
+}
+
+/* Nor does a child of vfork() wait for its parent's. */
+void ps_aio_before_exec(void)
+{
+	const int saved = errno;
+
+	if (owner != 0 && owner == ps_os_getpid())
+		ps_context_at_exit();
+	errno = saved;
+}
+
+static __attribute__((destructor)) void at_normal_exit(void)
+{
+	ps_aio_at_exit();
+}
+
+static void fork_prepare(void)
+{
+	ps_context_fork_prepare();
+	ps_repair_fork_prepare();
+	ps_memory_fork_prepare();
+}
+
+static void fork_parent(void)
+{
+	ps_memory_fork_parent();
+	ps_repair_fork_parent();
+	ps_context_fork_parent();
+}
+
+static void fork_child(void)
+{
+	owner = ps_os_getpid();
+	ps_memory_fork_child();
+	ps_repair_fork_child();
+	ps_context_fork_child();
+	ps_pinned_fork_child();
+	ps_aio_count_fork_child();
+}
+
+void ps_aio_life_start(void)
+{
+	owner = ps_os_getpid();
+	pthread_atfork(fork_prepare, fork_parent, fork_child);
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the preloaded library has to know of the process that only calls of the C library tell: it
+ * takes their place.
+ *
+ * A second thread: rings that only one thread can enter end before there is one. Closed descriptors:
+ * what is remembered of a file ends with its descriptor; our own descriptors are none of the
+ * program's, which is told that they are not open. Ways to exit that run no destructors.
+ *
+ * Any of these may be called before the constructor ran, by another library's.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <mqueue.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <threads.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "arguments.h"
+#include "context.h"
+#include "descriptor.h"
+#include "file.h"
+#include "life.h"
+
+#define PUBLIC __attribute__((visibility("default")))
+
+static struct {
+	int (*pthread_create)(pthread_t *thread, const pthread_attr_t *attributes,
+			      void *(*start)(void *argument), void *argument);
+	int (*thrd_create)(thrd_t *thread, thrd_start_t start, void *argument);
+	int (*timer_create)(clockid_t clock, struct sigevent *event, timer_t *timer);
+	int (*mq_notify)(mqd_t queue, const struct sigevent *event);
+	int (*execve)(const char *path, char *const argv[], char *const envp[]);
+	int (*execvpe)(const char *file, char *const argv[], char *const envp[]);
+	int (*fexecve)(int fd, char *const argv[], char *const envp[]);
+	int (*execveat)(int fd, const char *path, char *const argv[], char *const envp[],
+			int flags);
+	int (*close)(int fd);
+	int (*dup2)(int from, int to);
+	int (*dup3)(int from, int to, int flags);
+	void (*_exit)(int status);
+	void (*quick_exit)(int status);
+} next;
+
+static void resolve(void)
+{
+	const struct {
+		const char *name;
+		void *function;
+	} wanted[] = {
+		{ "pthread_create", &next.pthread_create },
+		{ "thrd_create", &next.thrd_create },
+		{ "timer_create", &next.timer_create },
+		{ "mq_notify", &next.mq_notify },
+		{ "execve", &next.execve },
+		{ "execvpe", &next.execvpe },
+		{ "fexecve", &next.fexecve },
+		{ "execveat", &next.execveat },
+		{ "close", &next.close },
+		{ "dup2", &next.dup2 },
+		{ "dup3", &next.dup3 },
+		{ "_exit", &next._exit },
+		{ "quick_exit", &next.quick_exit },
+	};
+
+	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
+		*(void **)wanted[i].function = dlsym(RTLD_NEXT, wanted[i].name);
+}
+
+/* Early, for dlsym() allocates. */
+static __attribute__((constructor)) void resolve_early(void)
+{
+	resolve();
+}
+
+PUBLIC int pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+			  void *(*start)(void *), void *argument)
+{
+	if (next.pthread_create == NULL)
+		resolve();
+	ps_context_before_thread();
+	return next.pthread_create(thread, attributes, start, argument);
+}
+
+PUBLIC int thrd_create(thrd_t *thread, thrd_start_t start, void *argument)
+{
+	if (next.thrd_create == NULL)
+		resolve();
+	ps_context_before_thread();
+	return next.thrd_create(thread, start, argument);
+}
+
+/* SIGEV_THREAD has the C library make threads. */
+static void before_event(const struct sigevent *event)
+{
+	if (event != NULL && event->sigev_notify == SIGEV_THREAD)
+		ps_context_before_thread();
+}
+
+PUBLIC int timer_create(clockid_t clock, struct sigevent *event, timer_t *timer)
+{
+	if (next.timer_create == NULL)
+		resolve();
+	before_event(event);
+	return next.timer_create(clock, event, timer);
+}
+
+PUBLIC int mq_notify(mqd_t queue, const struct sigevent *event)
+{
+	if (next.mq_notify == NULL)
+		resolve();
+	before_event(event);
+	return next.mq_notify(queue, event);
+}
+
+/*
+ * An exec cancels what a ring has not begun, where the kernel's AIO would have it done already.
+ */
+PUBLIC int execve(const char *path, char *const argv[], char *const envp[])
+{
+	ps_aio_before_exec();
+	return next.execve(path, argv, envp);
+}
+
+PUBLIC int execv(const char *path, char *const argv[])
+{
+	return execve(path, argv, environ);
+}
+
+PUBLIC int execvpe(const char *file, char *const argv[], char *const envp[])
+{
+	ps_aio_before_exec();
+	return next.execvpe(file, argv, envp);
+}
+
+PUBLIC int execvp(const char *file, char *const argv[])
+{
+	return execvpe(file, argv, environ);
+}
+
+PUBLIC int fexecve(int fd, char *const argv[], char *const envp[])
+{
+	ps_aio_before_exec();
+	return next.fexecve(fd, argv, envp);
+}
+
+PUBLIC int execveat(int fd, const char *path, char *const argv[], char *const envp[], int flags)
+{
+	ps_aio_before_exec();
+	return next.execveat(fd, path, argv, envp, flags);
+}
+
+PUBLIC int execl(const char *path, const char *first, ...)
+{
+	char **argv;
+
+	/* cppcheck-suppress allocaCalled */
+	PS_COLLECT(argv, first);
+	return execve(path, argv, environ);
+}
+
+PUBLIC int execlp(const char *file, const char *first, ...)
+{
+	char **argv;
+
+	/* cppcheck-suppress allocaCalled */
+	PS_COLLECT(argv, first);
+	return execvpe(file, argv, environ);
+}
+
+/* As execl, with the environment after the NULL. */
+PUBLIC int execle(const char *path, const char *first, ...)
+{
+	va_list rest;
+	char *const *envp;
+	char **argv;
+
+	/* cppcheck-suppress allocaCalled */
+	PS_COLLECT(argv, first);
+	va_start(rest, first);
+	while (va_arg(rest, char *) != NULL)
+		;
+	envp = va_arg(rest, char *const *);
+	va_end(rest);
+	return execve(path, argv, envp);
+}
+
+static int fail(int error)
+{
+	errno = -error;
+	return -1;
+}
+
+PUBLIC int close(int fd)
+{
+	int result;
+
+	if (ps_descriptor_is_ours(fd))
+		return fail(-EBADF);
+	if (next.close == NULL)
+		resolve();
+	result = next.close(fd);
+	ps_file_closed(fd);
+	return result;
+}
+
+PUBLIC int dup2(int from, int to)
+{
+	int result;
+
+	if (ps_descriptor_is_ours(from) || ps_descriptor_is_ours(to))
+		return fail(-EBADF);
+	if (next.dup2 == NULL)
+		resolve();
+	result = next.dup2(from, to);
+	ps_file_closed(to);
+	return result;
+}
+
+PUBLIC int dup3(int from, int to, int flags)
+{
+	int result;
+
+	if (ps_descriptor_is_ours(from) || ps_descriptor_is_ours(to))
+		return fail(-EBADF);
+	if (next.dup3 == NULL)
+		resolve();
+	result = next.dup3(from, to, flags);
+	ps_file_closed(to);
+	return result;
+}
+
+PUBLIC int close_range(unsigned first, unsigned last, int flags)
+{
+	const int error = ps_descriptor_close_range(first, last, (unsigned)flags);
+
+	ps_file_closed_range(first, last);
+	return error < 0 ? fail(error) : error;
+}
+
+PUBLIC void closefrom(int lowest)
+{
+	close_range(lowest > 0 ? (unsigned)lowest : 0, ~0u, 0);
+}
+
+PUBLIC void _exit(int status)
+{
+	ps_aio_at_exit();
+	if (next._exit == NULL)
+		resolve();
+	next._exit(status);
+	__builtin_unreachable();
+}
+
+PUBLIC void _Exit(int status)
+{
+	_exit(status);
+}
+
+PUBLIC void quick_exit(int status)
+{
+	ps_aio_at_exit();
+	if (next.quick_exit == NULL)
+		resolve();
+	next.quick_exit(status);
+	__builtin_unreachable();
+}
