@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * No call of the program that waits may return EINTR because of asynchronous I/O: no signal handler
+ * ran. The kernel interrupts a thread that has used an io_uring, when a request of a shared one
+ * completes, and when one is closed.
+ */
+#include <semaphore.h>
+#include <sys/epoll.h>
+#include <sys/msg.h>
+#include <time.h>
+
+#include "behaviour.h"
+
+enum { REQUESTS = 8, BLOCK = 256 * 1024 };
+
+static char *memory;
+static struct iocb iocb[REQUESTS];
+static io_context_t other; /* in which nothing is ever in flight */
+
+static int wait_in_epoll(void)
+{
+	int epoll = epoll_create1(EPOLL_CLOEXEC), got;
+	struct epoll_event event;
+
+	got = epoll_wait(epoll, &event, 1, 20);
+	got = got < 0 ? -errno : got;
+	close(epoll);
+	return got;
+}
+
+static int wait_in_getevents(void)
+{
+	struct io_event event;
+
+	return io_getevents(other, 1, 1, &event, &(struct timespec){ 0, 20000000 });
+}
+
+static int wait_in_poll(void)
+{
+	int ends[2], got;
+
+	need(pipe(ends) == 0, "pipe");
+	got = poll(&(struct pollfd){ ends[0], POLLIN, 0 }, 1, 20);
+	got = got < 0 ? -errno : got;
+	close(ends[0]);
+	close(ends[1]);
+	return got;
+}
+
+static int wait_in_nanosleep(void)
+{
+	struct timespec time = { 0, 20000000 };
+
+	return nanosleep(&time, NULL) ? -errno : 0;
+}
+
+static int wait_in_semaphore(void)
+{
+	struct timespec time;
+	sem_t semaphore;
+
+	sem_init(&semaphore, 0, 0);
+	clock_gettime(CLOCK_REALTIME, &time);
+	time.tv_nsec += 20000000;
+	time.tv_sec += time.tv_nsec / SECOND;
+	time.tv_nsec %= SECOND;
+	return sem_timedwait(&semaphore, &time) ? (errno == ETIMEDOUT ? 0 : -errno) : 1;
+}
+
+static void *write_later(void *end)
+{
+	sleep_ms(20);
+	need(write((int)(intptr_t)end, "x", 1) == 1, "write");
+	return NULL;
+}
+
+/* With a second thread: only where there is one anyway. */
+static int wait_in_read(void)
+{
+	int ends[2];
+	pthread_t thread;
+	ssize_t got;
+	char byte;
+
+	if (!getenv("BEHAVIOUR_THREADED"))
+		return 0;
+	need(pipe(ends) == 0, "pipe");
+	thread = start(write_later, (void *)(intptr_t)ends[1]);
+	got = read(ends[0], &byte, 1);
+	got = got < 0 ? -errno : 0;
+	pthread_join(thread, NULL);
+	close(ends[0]);
+	close(ends[1]);
+	return (int)got;
+}
+
+static void submit_reads(io_context_t context, int fd)
+{
+	struct iocb *list[REQUESTS];
+
+	for (int i = 0; i < REQUESTS; i++) {
+		io_prep_pread(&iocb[i], fd, memory + (size_t)i * BLOCK, BLOCK,
+			      (long long)i * BLOCK);
+		list[i] = &iocb[i];
+	}
+	need(io_submit(context, REQUESTS, list) == REQUESTS, "io_submit");
+}
+
+/* epoll_wait is, with requests in flight for which io_uring needs a thread: a limit of the shim's. */
+static bool may_be_interrupted(size_t wait)
+{
+	return wait == 0 && (may_have_ring("auto") || may_have_ring("uring"));
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		int (*wait)(void);
+	} waits[] = { { "epoll_wait", wait_in_epoll },
+		      { "io_getevents of another context", wait_in_getevents },
+		      { "poll", wait_in_poll },
+		      { "nanosleep", wait_in_nanosleep },
+		      { "sem_timedwait", wait_in_semaphore },
+		      { "read", wait_in_read } };
+	struct io_event event[REQUESTS];
+
+	begin(argc, argv);
+	memory = buffer((size_t)REQUESTS * BLOCK);
+	other = context_for(8);
+	FOR_EACH_WAY(way)
+	{
+		int fd = file_with("interrupts", (size_t)REQUESTS * BLOCK, 1, way->flags), buffered;
+		io_context_t context;
+
+		for (size_t i = 0; i < sizeof(waits) / sizeof(*waits); i++) {
+			watch(waits[i].name);
+			context = context_for(REQUESTS);
+			submit_reads(context, fd);
+			check(waits[i].wait() == 0 || may_be_interrupted(i),
+			      "%s: %s with requests in flight is not interrupted", way->name,
+			      waits[i].name);
+			reap(context, REQUESTS, event);
+			check(waits[i].wait() == 0, "%s: nor after they were reaped", way->name);
+			submit_reads(context, fd);
+			reap(context, REQUESTS, event);
+			check(waits[i].wait() == 0, "%s: nor the next time", way->name);
+			submit_reads(context, fd);
+			io_destroy(context);
+			check(waits[i].wait() == 0, "%s: nor after the context ended", way->name);
+			/* A context that goes over to buffered files. */
+			context = context_for(2 * REQUESTS);
+			submit_reads(context, fd);
+			buffered = open_file("interrupts", O_RDONLY);
+			submit_reads(context, buffered);
+			close(buffered);
+			check(waits[i].wait() == 0 || may_be_interrupted(i),
+			      "%s: nor when a context is used for other files", way->name);
+			reap(context, REQUESTS, event);
+			reap(context, REQUESTS, event);
+			io_destroy(context);
+			check(waits[i].wait() == 0, "%s: nor after that one ended", way->name);
+		}
+		close(fd);
+	}
+	return check_end();
+}
