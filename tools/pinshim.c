@@ -16,6 +16,9 @@ static const struct {
 	int (*run)(int argc, char **argv);
 	const char *does;
 } command[] = {
+	{ "doctor", ps_tool_doctor, "say what will and what will not work here and for a program" },
+	{ "io", ps_tool_io, "measure reading and writing through libpinshim-aio" },
+	{ "run", ps_tool_run, "run a program with the library preloaded" },
 	{ "stat", ps_tool_stat, "show the pinned memory of every process of this node" },
 };
 

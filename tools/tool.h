@@ -7,8 +7,11 @@
  */
 
 /* Exit statuses, as pinshim(1) documents them. */
-enum { PS_EXIT_OK, PS_EXIT_INCOMPLETE, PS_EXIT_USAGE };
+enum { PS_EXIT_OK, PS_EXIT_INCOMPLETE, PS_EXIT_USAGE, PS_EXIT_CANNOT };
 
+int ps_tool_doctor(int argc, char **argv);
+int ps_tool_io(int argc, char **argv);
+int ps_tool_run(int argc, char **argv);
 int ps_tool_stat(int argc, char **argv);
 
 #endif
