@@ -122,22 +122,19 @@ def scattered(results, size, seconds):
 def scattered_group(results):
     """The group "scattered": cold and fio while age holds the memory."""
     path = fio.lay_out(results.directory, results.rounds(GIB, GIB // 4))
-    milliseconds, rounds = results.rounds(1500, 600), results.rounds(3, 2)
+    milliseconds, rounds = results.rounds(1000, 600), results.rounds(3, 2)
     jobs = [("randread", "64k"), ("read", "1m")]
-    variants = [PLAIN, *common.PEERS, results.pinshim(fio.CLASSES)]
+    variants = [PLAIN, *common.PEERS, fio.LIMIT, results.pinshim(fio.CLASSES)]
     try:
-        limit = fio.disk_limit(path, milliseconds)
         with scattered(results, GIB, 200) as age:
             results.sample("age", **age)
             measure(results, "cold-scattered", "scattered memory")
             found = fio.measure(results, "fio-scattered", path, jobs, variants, rounds, milliseconds)
     finally:
         os.unlink(path)
-    limit = max(limit, fio.most_seen(found))
-    results.sample("fio-scattered-limit", gbps=limit)
     fio.show(results, f"fio libaio, O_DIRECT, depth {fio.DEPTH}, scattered memory: median of {rounds} "
              "interleaved rounds (least-most)", found)
-    fio.judge(results, ", scattered", found, limit)
+    fio.judge(results, ", scattered", found)
     results.note(f"scattered: age filled {age['filled'] / GIB:.1f} GiB with 4 KiB pages and gave every other "
                  f"one back; {age['unscattered']:.0%} of free memory then lay in blocks of 2 MiB or more"
                  + (" (--quick fills no more than 3 GiB, so most huge pages are easily had)."

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What every part of the benchmark needs: variants, running programs, the machine, statistics."""
 
+import copy
 import os
 import platform
 import re
@@ -25,21 +26,34 @@ class NotMeasured(Exception):
 # ---- variants -----------------------------------------------------------------------------------
 
 class Variant:
-    """A way to run a program: a name and what the environment gets for it."""
+    """A way to run a program: a name and what the environment gets for it.
 
-    def __init__(self, name, package="", preload="", **environment):
+    preload is one library, or several with spaces between them. ours: it is pinshim that is measured.
+    """
+
+    def __init__(self, name, package="", preload="", ours=False, **environment):
         self.name = name
         self.package = package
         self.preload = preload
+        self.ours = ours
+        self.arguments = []  # more of them, for the program
         self.environment = dict(environment)
         if preload:
             self.environment["LD_PRELOAD"] = preload
 
     def missing(self):
         """Why it cannot be used here, or an empty string."""
-        if self.preload and not os.path.exists(self.preload):
-            return f"{self.preload} is missing ({self.package})"
+        for path in self.preload.split():
+            if not os.path.exists(path):
+                return f"{path} is missing ({self.package})"
         return ""
+
+    def adding(self, name, *arguments):
+        """The same by another name, with more arguments."""
+        variant = copy.copy(self)
+        variant.name = name
+        variant.arguments = [*self.arguments, *arguments]
+        return variant
 
 
 def library(name):
@@ -62,10 +76,10 @@ PEERS = [
 ]
 
 
-def pinshim(classes, preload=os.path.join(BUILD, "libpinshim.so"), **environment):
+def pinshim(classes, preload=os.path.join(BUILD, "libpinshim.so"), name="pinshim", **environment):
     """Ours, serving these malloc size classes from the pinned heap."""
     environment.setdefault("PINSHIM_STATS", "off")
-    return Variant("pinshim", "run make", preload, PINSHIM_MALLOC=classes, **environment)
+    return Variant(name, "run make", preload, ours=True, PINSHIM_MALLOC=classes, **environment)
 
 
 def clean_environment():
@@ -148,11 +162,15 @@ def end(child):
 
 def program(name):
     """The path of a program of tests/bench, built if need be."""
-    target = f"build/tests/bench/{name}"
-    made = subprocess.run(["make", "-s", "--no-print-directory", "-C", ROOT, target],
+    return made(f"build/tests/bench/{name}")
+
+
+def made(target):
+    """The path of something that the Makefile makes, brought up to date."""
+    make = subprocess.run(["make", "-s", "--no-print-directory", "-C", ROOT, target],
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    if made.returncode:
-        raise NotMeasured(f"{target} cannot be built: {(made.stderr.strip() or '?').splitlines()[-1]}")
+    if make.returncode:
+        raise NotMeasured(f"{target} cannot be built: {(make.stderr.strip() or '?').splitlines()[-1]}")
     return os.path.join(ROOT, target)
 
 

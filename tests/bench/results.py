@@ -15,9 +15,10 @@ import common
 class Results:
     """Collects samples, prints tables, judges targets. Also owns the temporary directory."""
 
-    def __init__(self, quick, preload, directory, out=sys.stdout):
+    def __init__(self, quick, preload, directory, aio_preload="", out=sys.stdout):
         self.quick = quick
         self.preload = preload
+        self.aio_preload = aio_preload
         self.out = out
         self.began = time.monotonic()
         self.samples = []
@@ -32,6 +33,10 @@ class Results:
 
     def pinshim(self, classes, **environment):
         return common.pinshim(classes, self.preload, **environment)
+
+    def pinshim_aio(self, classes, **environment):
+        """The same with asynchronous I/O, too."""
+        return common.pinshim(classes, f"{self.preload} {self.aio_preload}", "pinshim+aio", **environment)
 
     def rounds(self, full, quick):
         return quick if self.quick else full
@@ -68,7 +73,8 @@ class Results:
 
     def note(self, text):
         """Something the reader must know to judge the figures: an artefact, a condition."""
-        self.notes.append(text)
+        if text not in self.notes:
+            self.notes.append(text)
 
     def table(self, title, header, rows):
         """Rows are lists of texts; a row of one text is a heading inside the table."""

@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Asynchronous I/O under both libraries: against plain, against fio's own best, and the handle API.
+
+PINSHIM_AIO is its default, auto, everywhere.
+"""
+
+import contextlib
+import glob
+import json
+import os
+import re
+
+import common
+import fio
+from common import GIB, MIB, PLAIN, NotMeasured, Spread, ratios
+
+READS = [("randread", "4k"), ("randread", "64k"), ("read", "1m")]
+WRITES = [("randwrite", "4k"), ("randwrite", "64k"), ("write", "1m")]
+
+# Of reads: at least so many times plain's IOPS, at most so many times its CPU time per I/O.
+WANTED = {READS[0]: (1.5, 0.85), READS[1]: (2.0, 0.65), READS[2]: (2.5, 0.25)}
+EQUAL = 0.97  # what counts as no slower where that is all there is to be had
+NEVER_SLOWER = 0.95
+BEST_IOPS, BEST_CPU = 0.95, 1.05  # against fio's own best
+MISALIGNED = 0.6  # of aligned
+
+# fio's own best. The memory that it registers is in huge pages: of hugetlbfs where there can be some for a
+# moment, so that every buffer lies in one, else of jemalloc.
+URING = ["--ioengine=io_uring", "--fixedbufs", "--registerfiles"]
+BY_THP = common.PEERS[1].adding("io_uring, thp", *URING)
+BY_HUGETLB = PLAIN.adding("io_uring, hugetlb", *URING, "--iomem=shmhuge")
+HUGETLB_PAGES = "/proc/sys/vm/nr_hugepages"
+HUGETLB_NEEDED = 20  # of 2 MiB: 32 buffers of 1 MiB, and what fio adds
+
+OURS = "pinshim+aio"
+ALONE = "pinshim-aio alone"  # nothing is pinned
+TOOL = os.path.join(common.BUILD, "pinshim")
+PLACE_BYTES = 256 * MIB
+
+
+def group(results):
+    ours = results.pinshim_aio(fio.CLASSES)
+    for variant in (ours, BY_THP):
+        if variant.missing():
+            raise NotMeasured(variant.missing())
+    path = fio.lay_out(results.directory, results.rounds(2 * GIB, GIB // 4))
+    try:
+        with fios_best(results) as best:
+            for name, part in (
+                    ("registered buffers", lambda: engine(results, path)),
+                    ("against fio", lambda: against_fio(results, path, ours, best)),
+                    ("the handle API", lambda: handle(results, path, best))):
+                attempt(results, name, part)
+        never_slower(results, path, ours)
+    finally:
+        os.unlink(path)
+
+
+def attempt(results, name, part):
+    try:
+        part()
+    except NotMeasured as why:
+        results.fail(f"aio, {name}", why)
+
+
+def engine(results, path):
+    """Makes sure that what is measured is what it is called."""
+    stats = os.path.join(results.directory, "aio.%p.json")
+    ran = fio.run(path, READS[1], results.pinshim_aio(fio.CLASSES, PINSHIM_STATS=stats, PINSHIM_LOG="info"),
+                  200).ran
+    requests = fixed = 0
+    for name in glob.glob(stats.replace("%p", "*")):
+        with open(name, encoding="utf-8") as file:
+            counts = json.load(file)["aio"]
+        requests, fixed = requests + counts["submitted"], fixed + counts["fixed"]
+    results.sample("aio-engine", ran, requests=requests, fixed=fixed)
+    if fixed < requests * 0.9 or requests == 0:
+        said = [line for line in ran.errors.splitlines() if "I/O" in line]
+        raise NotMeasured(f"{fixed} of {requests} requests had them: " +
+                          (said[0] if said else "nothing was said"))
+
+
+def write_to(path, value):
+    try:
+        with open(path, "w", encoding="ascii") as file:
+            file.write(str(value))
+    except OSError as error:
+        raise NotMeasured(f"{path}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def fios_best(results):
+    """Gives fio's best way inside this. Where we may, hugetlbfs has pages for it meanwhile."""
+    before = common.first_line(HUGETLB_PAGES)
+    wanted = int(before) + HUGETLB_NEEDED if before.isdigit() else 0
+    try:
+        write_to(HUGETLB_PAGES, wanted)
+        if common.memory("Hugetlb") < wanted * 2 * MIB:
+            raise NotMeasured("memory is too scattered")
+        best = BY_HUGETLB
+    except NotMeasured as why:
+        results.note(f"fio's best is with jemalloc's huge pages; hugetlbfs gave none: {why}.")
+        best = BY_THP
+    try:
+        yield best
+    finally:
+        with contextlib.suppress(NotMeasured):
+            write_to(HUGETLB_PAGES, before)
+
+
+# ---- against fio's own ----------------------------------------------------------------------------
+
+def against_fio(results, path, ours, best):
+    rounds, milliseconds = results.rounds(3, 1), results.rounds(600, 200)
+    found = fio.measure(results, "aio", path, READS,
+                        [PLAIN, results.pinshim(fio.CLASSES), ours, best, fio.LIMIT], rounds,
+                        milliseconds)
+    found |= fio.measure(results, "aio", path, WRITES, [PLAIN, ours, best], rounds, milliseconds)
+    fio.show(results, f"fio libaio with asynchronous I/O by pinshim, O_DIRECT, depth {fio.DEPTH}: median of "
+             f"{rounds} interleaved rounds (least-most)", found)
+    fio.note_who_is_charged(results)
+    for job, by_variant in found.items():
+        if not by_variant.get(OURS):
+            continue
+        name = f"aio {job[0]} {job[1].upper()}"
+        if job in WANTED:
+            judge_read(results, name, by_variant, job)
+        else:
+            judge_write(results, name, by_variant)
+        judge_best(results, name, by_variant, best.name)
+
+
+def ratio_target(results, name, limit, ratio, at_most=False, more="", why_not=""):
+    results.target(name, f"{'<=' if at_most else '>='} {limit}x", limit, ratio,
+                   ratio.text(2, "x") + more, at_most=at_most, why_not=why_not)
+
+
+def judge_read(results, name, by_variant, job):
+    ours, plain = by_variant[OURS], by_variant[PLAIN.name]
+    iops_wanted, cpu_wanted = WANTED[job]
+    short = fio.short_of(by_variant, iops_wanted)
+    what = f"{name}: IOPS against plain"
+    # A page is a page: where the disk is the limit at 4 KiB, the gain is CPU time alone.
+    if job == READS[0] and short:
+        what, iops_wanted, short = f"{what} ({short})", EQUAL, ""
+    ratio_target(results, what, iops_wanted, fio.iops_ratio(ours, plain), why_not=short)
+    ratio_target(results, f"{name}: the machine's CPU per I/O against plain", cpu_wanted,
+                 fio.machine_ratio(ours, plain), at_most=True)
+    ratio_target(results, f"{name}: fio's CPU per I/O against plain", cpu_wanted,
+                 fio.cpu_ratio(ours, plain), at_most=True, why_not="see below: who is charged")
+
+
+def judge_write(results, name, by_variant):
+    ours, plain = by_variant[OURS], by_variant[PLAIN.name]
+    ratio_target(results, f"{name}: IOPS against plain", EQUAL, fio.iops_ratio(ours, plain))
+    ratio_target(results, f"{name}: fio's CPU per I/O against plain", 1.0, fio.cpu_ratio(ours, plain),
+                 at_most=True, more=f", machine's {fio.machine_ratio(ours, plain).text(2, 'x')}")
+
+
+def judge_best(results, name, by_variant, best):
+    ours, others = by_variant[OURS], by_variant[best]
+    if not others:
+        return
+    ratio_target(results, f"{name}: IOPS against {best}", BEST_IOPS, fio.iops_ratio(ours, others))
+    ratio_target(results, f"{name}: fio's CPU per I/O against {best}", BEST_CPU,
+                 fio.cpu_ratio(ours, others), at_most=True,
+                 more=f", machine's {fio.machine_ratio(ours, others).text(2, 'x')}")
+
+
+# ---- the handle API -------------------------------------------------------------------------------
+
+def handle(results, path, best):
+    """`pinshim io` and fio's best read all of the file twice, in requests of 1 MiB."""
+    size, rounds = fio.size_of(path), results.rounds(3, 1)
+    ways = {
+        best.name: lambda: by_fio(path, size, best),
+        "handle": lambda: by_handle(path, size),
+        "handle, misaligned": lambda: by_handle(path, size, "--misaligned=1"),
+    }
+    found = {way: [] for way in ways}
+    if not os.path.exists(TOOL):
+        raise NotMeasured(f"{TOOL} is missing (run make)")
+    if common.memory("MemAvailable") < 2 * size:
+        raise NotMeasured(f"needs {2 * size / GIB:.1f} GiB of available memory")
+    for turn in range(rounds):
+        common.progress(f"aio: the handle API, round {turn + 1} of {rounds}")
+        for way, read in ways.items():
+            ran, gbps = read()
+            found[way].append(gbps)
+            results.sample("aio-handle", ran, way=way, round=turn, bytes=2 * size, gbps=gbps)
+    results.table(f"Reading {2 * size / GIB:.1f} GiB at 1 MiB, depth {fio.DEPTH}, one thread: median of {rounds} "
+                  "(least-most)", ["", "GB/s", f"against {best.name}"],
+                  [[way, Spread(values).text(2), ratios(values, found[best.name]).text(2, "x")]
+                   for way, values in found.items()])
+    ratio = ratios(found["handle"], found[best.name])
+    ratio_target(results, f"the handle API: GB/s against fio's {best.name}", 1.0, ratio,
+                 why_not="level: 1.0 is within the spread" if ratio.high >= 1.0 else "")
+    ratio_target(results, "the handle API: misaligned against aligned", MISALIGNED,
+                 ratios(found["handle, misaligned"], found["handle"]))
+
+
+def by_fio(path, size, variant):
+    ran = common.run(["fio", "--name=bench", "--direct=1", f"--iodepth={fio.DEPTH}", "--rw=read", "--bs=1m",
+                      f"--filename={path}", f"--size={size}", "--loops=2", "--output-format=json",
+                      *variant.arguments], variant)
+    return ran, fio.document(ran)["jobs"][0]["read"]["bw_bytes"] / 1e9
+
+
+def by_handle(path, size, *arguments):
+    ran = common.run([TOOL, "io", "--read", f"--file={path}", "--loops=2", "--json",
+                      f"--queue-depth={fio.DEPTH}", "--block-size=1M", *arguments],
+                     common.Variant("handle", PINSHIM_STATS="off"))
+    seconds = re.search(r'"task_latency_seconds": ([0-9.]+)', ran.output)
+    if not seconds:
+        raise NotMeasured(f"pinshim io: {ran.output.strip()}")
+    return ran, 2 * size / float(seconds.group(1)) / 1e9
+
+
+# ---- never slower than plain ----------------------------------------------------------------------
+
+@contextlib.contextmanager
+def on_file(directory):
+    path = os.path.join(directory, "place")
+    os.mkdir(path)
+    file = fio.lay_out(path, PLACE_BYTES)
+    try:
+        yield file
+    finally:
+        os.unlink(file)
+        os.rmdir(path)
+
+
+@contextlib.contextmanager
+def on_tmpfs():
+    if common.filesystem("/dev/shm").split()[0] != "tmpfs":
+        raise NotMeasured("/dev/shm is no tmpfs")
+    path = f"/dev/shm/bench-{os.getpid()}"
+    os.mkdir(path)
+    try:
+        with on_file(path) as file:
+            yield file
+    finally:
+        os.rmdir(path)
+
+
+@contextlib.contextmanager
+def on_loop(directory):
+    with on_file(directory) as file:
+        device = common.run(["losetup", "--show", "--find", "--direct-io=on", file]).output.strip()
+        try:
+            yield device
+        finally:
+            common.run(["losetup", "--detach", device])
+
+
+@contextlib.contextmanager
+def on_zram():
+    """A device of its own, which is gone afterwards."""
+    control = "/sys/class/zram-control"
+    number = common.first_line(f"{control}/hot_add")
+    if not number.isdigit():
+        raise NotMeasured("no zram here, or none allowed")
+    try:
+        write_to(f"/sys/block/zram{number}/disksize", PLACE_BYTES)
+        fill(f"/dev/zram{number}", PLACE_BYTES)
+        yield f"/dev/zram{number}"
+    finally:
+        write_to(f"{control}/hot_remove", number)
+
+
+def fill(path, size):
+    with open(path, "wb", buffering=0) as device:
+        for _ in range(size // MIB):
+            device.write(os.urandom(MIB))
+        os.fsync(device.fileno())
+
+
+def never_slower(results, path, ours):
+    places = {
+        common.filesystem(results.directory).split()[0] + " file": lambda: contextlib.nullcontext(path),
+        "loop device": lambda: on_loop(results.directory),
+        "zram": on_zram,
+        "tmpfs": on_tmpfs,
+    }
+    rows = []
+    for name, place in places.items():
+        def measure(name=name, place=place):
+            with place() as target:
+                rows.extend(measure_place(results, name, target, ours))
+
+        attempt(results, f"on {name}", measure)
+    results.table("Never slower than plain: 4 KiB random reads, depth "
+                  f"{fio.DEPTH}, median of {results.rounds(3, 1)} (least-most)",
+                  ["", "IOPS ratio", "CPU/IO", "IOPS", "plain's IOPS"], rows)
+    results.note("Never slower: CPU per I/O with one thread is the whole machine's, with a submitter and a "
+                 "reaper that of all threads of the process.")
+
+
+def measure_place(results, name, target, ours):
+    rounds, milliseconds = results.rounds(3, 1), results.rounds(500, 200)
+    alone = common.Variant(ALONE, "run make", results.aio_preload, PINSHIM_STATS="off")
+    variants = [PLAIN, ours] + ([] if results.quick else [alone])
+    found = fio.measure(results, f"aio-{name}", target, READS[:1], variants, rounds, milliseconds)[READS[0]]
+    rows = [place_row(results, f"{name}, one thread, {way}", found[way], found[PLAIN.name])
+            for way in (OURS, ALONE) if found.get(way)]
+    found = {PLAIN.name: [], OURS: []}
+    for turn in range(rounds):
+        common.progress(f"aio: {name}, submitter and reaper, round {turn + 1} of {rounds}")
+        for variant in (PLAIN, ours):
+            found[variant.name].append(split(results, name, target, variant, milliseconds, turn))
+    return rows + [place_row(results, f"{name}, submitter and reaper, {OURS}", found[OURS], found[PLAIN.name])]
+
+
+class Split:
+    """One run of tests/bench/split."""
+
+    def __init__(self, values):
+        self.iops, self.machine_us = values["iops"], values["cpu_us"]
+
+
+def split(results, name, target, variant, milliseconds, turn):
+    ran = common.run([common.program("split"), target, "4096", str(fio.DEPTH), str(milliseconds)], variant)
+    results.sample(f"aio-{name}-split", ran, variant=variant.name, round=turn, **ran.pairs())
+    return Split(ran.pairs())
+
+
+def place_row(results, name, ours, plain):
+    ratio = fio.iops_ratio(ours, plain)
+    ratio_target(results, f"aio on {name}: IOPS against plain", NEVER_SLOWER, ratio)
+    return [name, ratio.text(2, "x"), fio.machine_ratio(ours, plain).text(2, "x"),
+            f"{Spread(s.iops for s in ours).median:.0f}", f"{Spread(s.iops for s in plain).median:.0f}"]
