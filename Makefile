@@ -101,7 +101,7 @@ endif
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
-.PHONY: all tests gpu demo check check-built check-asan bench install clean help
+.PHONY: all tests gpu demo check check-built check-asan check-clients bench install clean help
 .PHONY: lint lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell lint-format lint-man format
 
 all: $(PRODUCTS) $(BUILD)/allocator.a
@@ -294,6 +294,10 @@ check-built: tests $(call UNIT_TESTS,$(BUILD)/asan) $(call UNIT_TESTS,$(BUILD)/t
 check-asan: $(call UNIT_TESTS,$(BUILD)/asan) $(call UNIT_TESTS,$(BUILD)/tsan)
 	tests/run $^
 
+# Programs that are large to install; scripts/setup --clients does.
+check-clients: tests
+	tests/run -t 1200 $(sort $(wildcard tests/clients/*.sh))
+
 bench: all $(BENCH_PROGRAMS) $(PRELOAD_PROGRAMS) $(BUILD)/uncounted/libpinshim.so
 	tests/bench/run
 
@@ -358,6 +362,7 @@ help:
 	@echo 'demo        installs what is missing, builds, and shows plain against pinned'
 	@echo 'check       installs what is missing, builds, and runs every test'
 	@echo 'check-asan  the unit tests under ASan+UBSan, and again under TSan'
+	@echo 'check-clients  DeepSpeed with the libraries and without (scripts/setup --clients)'
 	@echo 'tests       builds what the tests need without running them'
 	@echo 'bench       builds and runs the benchmarks'
 	@echo 'gpu         builds what scripts/gpu-check runs on a machine with a GPU'

@@ -85,6 +85,30 @@ static int each_entry(const char *directory, const char *suffix, const char *ent
 	return rc;
 }
 
+/* Room that any entry fits into: a name has at most 255 bytes. */
+#define ENTRY_BYTES 280
+
+/* Reads entries until there are no more, and then closes *fd and makes it -1, or the buffer is full. */
+static ssize_t read_entries(int *fd, char *entries, size_t size)
+{
+	size_t have = 0;
+
+	while (size - have >= ENTRY_BYTES) {
+		ssize_t length = ps_os_getdents(*fd, entries + have, size - have);
+
+		if (length < 0)
+			return length;
+		if (length == 0) {
+			ps_os_close(*fd);
+			*fd = -1;
+			break;
+		}
+		have += (size_t)length;
+	}
+	return (ssize_t)have;
+}
+
+/* A process may have one descriptor left: unless there are very many entries, found() has it. */
 static int each(const char *directory, const char *suffix,
 		int (*found)(const char *path, pid_t pid, void *context), void *context)
 {
@@ -97,15 +121,14 @@ static int each(const char *directory, const char *suffix,
 	fd = ps_os_open(directory, O_RDONLY | O_DIRECTORY, 0);
 	if (fd < 0)
 		return fd;
-	while (rc == 0) {
-		length = ps_os_getdents(fd, entries, sizeof(entries));
-		if (length <= 0) {
-			rc = (int)length;
-			break;
-		}
-		rc = each_entry(directory, suffix, entries, (size_t)length, found, context);
+	while (rc == 0 && fd >= 0) {
+		length = read_entries(&fd, entries, sizeof(entries));
+		rc = length < 0 ? (int)length
+				: each_entry(directory, suffix, entries, (size_t)length, found,
+					     context);
 	}
-	ps_os_close(fd);
+	if (fd >= 0)
+		ps_os_close(fd);
 	return rc;
 }
 

@@ -75,34 +75,32 @@ static void add_words(struct sum *sum, const uint64_t *word, bool same_user)
 		add(&others->wanted, word[CREDIT]);
 }
 
-/* Adds what the table in fd says, if it is one, of a living process. */
-static void add_table(int fd, struct sum *sum)
+/* Reads what the table in fd says. false if it is none. */
+static bool read_table(int fd, const struct sum *sum, struct stat *status, struct head *head,
+		       uint64_t *word)
 {
-	uint64_t word[WORDS];
-	struct stat status;
-	struct head head;
-
-	if (ps_os_fstat(fd, &status) < 0 || !S_ISREG(status.st_mode) ||
-	    (sum->user != 0 && status.st_uid != sum->user))
-		return;
-	if (!read_at(fd, &head, sizeof(head), 0) || head.magic != PINSHIM_TABLE_MAGIC ||
-	    head.version != PINSHIM_TABLE_VERSION ||
-	    head.header_bytes != sizeof(struct pinshim_table))
-		return;
+	if (ps_os_fstat(fd, status) < 0 || !S_ISREG(status->st_mode) ||
+	    (sum->user != 0 && status->st_uid != sum->user))
+		return false;
+	if (!read_at(fd, head, sizeof(*head), 0) || head->magic != PINSHIM_TABLE_MAGIC ||
+	    head->version != PINSHIM_TABLE_VERSION ||
+	    head->header_bytes != sizeof(struct pinshim_table))
+		return false;
 	for (unsigned i = 0; i < WORDS; i++) {
 		if (!read_at(fd, &word[i], sizeof(word[i]), words[i]))
-			return;
+			return false;
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	}
-	/* Most have nothing, for a process that is gone has a table only if it was killed. */
-	if ((word[ASKING] | word[CREDIT] | word[CLAIMED]) != 0 &&
-	    pinshim_reader_process_alive((pid_t)head.pid, head.start_time))
-		add_words(sum, word, status.st_uid == sum->user);
+	return true;
 }
 
 static int add_file(const char *path, pid_t pid, void *context)
 {
 	struct sum *sum = context;
+	uint64_t word[WORDS];
+	struct stat status;
+	struct head head;
+	bool good;
 	int fd;
 
 	if (pid == sum->own)
@@ -111,8 +109,12 @@ static int add_file(const char *path, pid_t pid, void *context)
 	fd = ps_os_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
 	if (fd < 0)
 		return ps_is_shortage(fd) ? fd : 0;
-	add_table(fd, sum);
+	good = read_table(fd, sum, &status, &head, word);
 	ps_os_close(fd);
+	/* Most have nothing, for a process that is gone has a table only if it was killed. */
+	if (good && (word[ASKING] | word[CREDIT] | word[CLAIMED]) != 0 &&
+	    pinshim_reader_process_alive((pid_t)head.pid, head.start_time))
+		add_words(sum, word, status.st_uid == sum->user);
 	return 0;
 }
 

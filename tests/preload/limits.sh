@@ -30,6 +30,15 @@ under() {
 	fi
 }
 
+# There is another process, which has to be asked what it claims.
+mkfifo "$TMP/in"
+preload PINSHIM_MALLOC=64K- PINSHIM_STATS=off -- "$PROGRAMS/holder" malloc 2 2 <"$TMP/in" >"$TMP/held" &
+exec {holder}>"$TMP/in"
+echo >&"$holder"
+until [[ -s $TMP/held ]]; do
+	sleep 0.05
+done
+
 under "no limit" "" env
 under "no file may be written" "/dev/shm.*(File too large|EFBIG|limit)" prlimit --fsize=0
 under "four descriptors" "" prlimit --nofile=4
@@ -50,18 +59,13 @@ check "a data file that gets number 2 from the start is not written to" test "$?
 
 run_cases "plain" "$PROGRAMS/small_stack"
 run_cases "smallest stack" preload PINSHIM_MALLOC=64K- PINSHIM_STATS=off -- "$PROGRAMS/small_stack"
-# While there is another process that has to be asked what it claims.
-mkfifo "$TMP/in"
-preload PINSHIM_MALLOC=64K- PINSHIM_STATS=off -- "$PROGRAMS/holder" malloc 2 2 <"$TMP/in" >/dev/null &
-exec {holder}>"$TMP/in"
-echo >&"$holder"
 run_cases "smallest stack, NODE_LIMIT" preload PINSHIM_MALLOC=64K- PINSHIM_NODE_LIMIT=8G PINSHIM_STATS=off -- \
 	"$PROGRAMS/small_stack"
 run_cases "smallest stack, TRACE" preload PINSHIM_MALLOC=64K- PINSHIM_TRACE="$TMP/trace" PINSHIM_STATS=off -- \
 	"$PROGRAMS/small_stack"
 check "smallest stack, TRACE: there is one" test -s "$TMP/trace"
-echo >&"$holder"
-wait
 run_cases "small stack, LIMIT=16M" preload PINSHIM_MALLOC=64K- PINSHIM_LIMIT=16M PINSHIM_LOG=error \
 	PINSHIM_STATS=off -- "$PROGRAMS/small_stack" 20
+echo >&"$holder"
+wait
 finish

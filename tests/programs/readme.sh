@@ -12,7 +12,7 @@ PATH=/usr/bin:$PATH
 
 chmod 755 "$TMP"
 mkdir "$TMP/build" "$TMP/interpose" "$TMP/blocks"
-cp "$BUILD/libpinshim.so" "$BUILD/pinshim" "$TMP/build"
+cp "$BUILD/libpinshim.so" "$AIO_LIB" "$BUILD/pinshim" "$TMP/build"
 cp "$TOP/interpose/pinshim.h" "$TMP/interpose"
 awk -v to="$TMP/blocks/" '/^```sh$/ { n++; inside = 1; next } /^```$/ { inside = 0 }
 	inside { print > (to n ".sh") }' "$TOP/README.md"
@@ -35,6 +35,18 @@ says() {
 block 'fio --name=read'
 says 'pinshim\[[0-9]*\]: fio, backend native: pinned'
 says 'read: IOPS='
+
+block libpinshim-aio.so
+says 'read: IOPS='
+says 'async I/O: [0-9]* requests: '
+
+block 'pinshim io'
+says '^Task Write Speed = .* GB/sec$'
+says '^E2E Read Latency = .* sec$'
+
+block 'pinshim run'
+says 'python3[.0-9]*, backend native: pinned'
+says '^[a-zA-Z]* *memlock: '
 
 block 'PINSHIM_STATS='
 check "and says nothing" test -z "$output"
