@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * budget.lock makes claims one after the other. It is held while files of /proc, of cgroups and of
- * /dev/shm are read and the own table is published (the table's lock); nothing is logged under it.
+ * /dev/shm are read, others are waited for, and the own table is published (the table's lock); nothing
+ * else is logged under it.
  * ps_table() is called before it is taken: in a child of a raw clone that call resets it.
  */
 #include "budget.h"
@@ -37,6 +38,7 @@ static struct {
 	struct ps_refusal latched; /* the last refusal for want of memory */
 	uint64_t latched_until;    /* claims of its size and above are refused unread till then */
 	uint64_t impatient_until;  /* since a wait in vain no collision is waited out */
+	struct ps_others others;   /* as they were at the last look */
 } budget = { .lock = PS_LOCK_INIT, .wish = CREDIT_MAX };
 
 /* What can be done about each limit. */
@@ -142,17 +144,21 @@ static int refuse_unread(struct ps_refusal *why, const char *what, int error)
 /* A claim on its way. */
 struct request {
 	uint64_t bytes;
-	uint64_t fresh;   /* of these: to be taken from free memory */
-	uint64_t wish;    /* credit that is asked for with them */
-	uint64_t offered; /* credit that may be had */
-	bool by_credit;   /* fresh is covered by credit that was given before */
-	struct ps_others others;
+	uint64_t fresh;         /* of these: to be taken from free memory */
+	uint64_t wish;          /* credit that is asked for with them */
+	uint64_t offered;       /* credit that may be had */
+	bool by_credit;         /* fresh is covered by credit that was given before */
 	struct ps_refusal *why; /* to be filled */
 	int answer;             /* 0 or -ENOMEM */
 };
 
-/* How much memory there may be for us, and by which limit. 0, or -errno where that is unknown. */
-static int read_room(uint64_t *available, struct ps_cgroup_room *cgroup)
+static uint64_t add(uint64_t to, uint64_t bytes)
+{
+	return __builtin_add_overflow(to, bytes, &to) ? UINT64_MAX : to;
+}
+
+/* MemAvailable less PINSHIM_RESERVE; UINT64_MAX where it is not to be had. 0 or -errno. */
+static int read_available(uint64_t *available)
 {
 	char meminfo[256];
 	/* Where /proc is not to be had there are no limits; without descriptors they are unknown. */
@@ -163,13 +169,17 @@ static int read_room(uint64_t *available, struct ps_cgroup_room *cgroup)
 	*available = find_kilobytes(meminfo, "MemAvailable:", UINT64_MAX);
 	if (*available != UINT64_MAX)
 		*available = *available > ps_config.reserve ? *available - ps_config.reserve : 0;
-	ps_cgroup_room(ps_config.reserve_percent, ps_config.reserve, cgroup);
 	return 0;
 }
 
-static uint64_t add(uint64_t to, uint64_t bytes)
+/* There is room: for credit, too. */
+static int offer(struct request *request, uint64_t room)
 {
-	return __builtin_add_overflow(to, bytes, &to) ? UINT64_MAX : to;
+	budget.wish = (room - request->fresh) / 8;
+	if (budget.wish > CREDIT_MAX)
+		budget.wish = CREDIT_MAX;
+	request->offered = budget.wish < request->wish ? budget.wish : request->wish;
+	return 0;
 }
 
 /*
@@ -179,33 +189,30 @@ static uint64_t add(uint64_t to, uint64_t bytes)
  */
 static int look_at_memory(struct request *request)
 {
-	const uint64_t flying = add(in_flight(),
-				    add(request->others.coming, request->others.wanted));
+	const struct ps_others *others = &budget.others;
+	const uint64_t own = in_flight(), flying = add(own, others->flying);
 	struct ps_refusal *why = request->why;
 	struct ps_cgroup_room cgroup;
-	uint64_t available, room;
-	int error = read_room(&available, &cgroup);
+	uint64_t available, left;
+	int error = read_available(&available);
 
 	if (error < 0)
 		return refuse_unread(why, "reading /proc/meminfo", error);
-	room = available < cgroup.room ? available : cgroup.room;
-	if (room == UINT64_MAX)
+	ps_cgroup_room_besides(ps_config.reserve_percent, ps_config.reserve, own, others->flight,
+			       others->flights, &cgroup);
+	left = available > flying ? available - flying : 0;
+	if (available == UINT64_MAX && cgroup.room == UINT64_MAX)
 		return 0;
-	if (add(flying, request->fresh) <= room) {
-		budget.wish = (room - flying - request->fresh) / 8;
-		if (budget.wish > CREDIT_MAX)
-			budget.wish = CREDIT_MAX;
-		request->offered = budget.wish < request->wish ? budget.wish : request->wish;
-		return 0;
-	}
-	if (cgroup.room <= available) {
+	if (request->fresh <= left && request->fresh <= cgroup.room)
+		return offer(request, left < cgroup.room ? left : cgroup.room);
+	if (cgroup.room <= left) {
 		refuse(why, PS_LIMIT_CGROUP, request->fresh, cgroup.allowed,
-		       add(cgroup.used, flying));
+		       add(cgroup.used, cgroup.flying));
 		memcpy(why->where, cgroup.where, sizeof(why->where));
 	} else {
 		refuse(why, PS_LIMIT_AVAILABLE, request->fresh, available, flying);
 	}
-	if (request->fresh <= room)
+	if (request->fresh <= available && request->fresh <= cgroup.bare)
 		return -EAGAIN;
 	budget.latched = *why;
 	budget.latched_until = ps_os_now_coarse() + READING_NANOSECONDS;
@@ -216,9 +223,9 @@ static int look_at_memory(struct request *request)
 static int look_at_node(const struct request *request)
 {
 	const uint64_t limit = ps_config.node_limit;
-	const uint64_t used = add(budget.claimed, request->others.claimed);
+	const uint64_t used = add(budget.claimed, budget.others.claimed);
 	const uint64_t wanted = add(used, request->bytes);
-	const uint64_t asking = request->others.asking;
+	const uint64_t asking = budget.others.asking;
 
 	if (add(wanted, asking) <= limit)
 		return 0;
@@ -239,7 +246,7 @@ static int refuse_without_tables(const struct request *request, int error)
 static int look(struct request *request)
 {
 	const bool limited = ps_config.node_limit != UINT64_MAX;
-	int error = ps_others_read(&request->others);
+	int error = ps_others_read(&budget.others);
 
 	if (error < 0 && limited)
 		return refuse_without_tables(request, error);

@@ -5,10 +5,14 @@
  * How much may be pinned: the smallest of PINSHIM_LIMIT, RLIMIT_MEMLOCK as the kernel applies it,
  * the memory cgroup and its parents, MemAvailable less PINSHIM_RESERVE, and PINSHIM_NODE_LIMIT.
  *
+ * The last three are shared with other processes. What these claim, in memory or on its way there, is
+ * read from their tables (others.h), so processes that claim at the same time do not exceed a limit
+ * together; where what others only ask for decides, a claim waits for up to a quarter of a second.
+ *
  * Owns one lock (see lock.h for its place). Everything here may be called with the window's lock
- * held. Reading /proc and cgroup files costs tens of microseconds, so a reading that shows room gives
- * a credit, one eighth of the room and at most 256 MiB, that following claims use up without reading
- * again for up to 100 ms.
+ * held. Reading /proc, cgroup files and tables costs tens of microseconds, so a reading that shows room
+ * gives a credit, one eighth of the room and at most 256 MiB, that following claims use up without
+ * reading again for up to 100 ms.
  */
 #include <stdbool.h>
 #include <stdint.h>

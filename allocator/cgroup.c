@@ -17,10 +17,12 @@ static struct {
 	char path[PATH_BYTES]; /* own directory, then cut to those above; empty: none known */
 	size_t length;         /* of the own directory's path */
 	size_t top;            /* length of the mount point's path, where the walk ends */
+	size_t own_top;        /* length of that directory's path in own */
 	bool v1;
-	char file[PATH_BYTES]; /* a file in it */
-	char own[PATH_BYTES];  /* the path that /proc/self/cgroup says */
-	char buffer[8192];     /* of a file being read */
+	char file[PATH_BYTES];  /* a file in it */
+	char own[PATH_BYTES];   /* the path that /proc/self/cgroup says; empty for the root */
+	char other[PATH_BYTES]; /* that of another process */
+	char buffer[8192];      /* of a file being read */
 } cgroup;
 
 /* A file read line by line through cgroup.buffer. Lines that do not fit, no cgroup's, are skipped. */
@@ -89,33 +91,33 @@ static bool lists(const char *list, const char *word)
 }
 
 /*
- * Reads the own path into cgroup.own, empty if there is none, from lines "4:memory:/path" (version 1) and "0::/path"
- * (version 2). A controller is in one hierarchy only, so a memory line of version 1 decides.
+ * Reads a process's path from lines "4:memory:/path" (version 1, and then *v1) and "0::/path" (version
+ * 2). A controller is in one hierarchy only, so a memory line of version 1 decides. 0, *found telling
+ * whether there is one; -errno.
  */
-static int find_own(void)
+static int read_path(const char *file, char *path, bool *found, bool *v1)
 {
 	struct lines lines;
 	char *line;
 
-	cgroup.v1 = false;
-	cgroup.own[0] = '\0';
-	if (open_lines(&lines, "/proc/self/cgroup") < 0)
+	*found = *v1 = false;
+	path[0] = '\0';
+	if (open_lines(&lines, file) < 0)
 		return lines.fd;
-	while (!cgroup.v1 && (line = next_line(&lines)) != NULL) {
+	while (!*v1 && (line = next_line(&lines)) != NULL) {
 		char *controllers = strchr(line, ':');
-		char *path = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
-		struct ps_text own = PS_TEXT_INIT(cgroup.own);
+		char *value = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
+		struct ps_text text = { path, PATH_BYTES, 0, false };
 
-		if (path == NULL)
+		if (value == NULL)
 			continue;
-		*path++ = '\0';
+		*value++ = '\0';
 		controllers++;
-		cgroup.v1 = lists(controllers, "memory");
-		if (!cgroup.v1 && *controllers != '\0')
+		*v1 = lists(controllers, "memory");
+		if (!*v1 && *controllers != '\0')
 			continue;
-		ps_text_add(&own, "%s", path);
-		if (own.cut)
-			cgroup.own[0] = '\0';
+		ps_text_add(&text, "%s", strcmp(value, "/") == 0 ? "" : value);
+		*found = !text.cut;
 	}
 	ps_os_close(lines.fd);
 	return 0;
@@ -203,7 +205,7 @@ static const char *below_mount(const char *root)
 	    (cgroup.own[length] == '/' || cgroup.own[length] == '\0')) {
 		if (length == 0 && outside_namespace(cgroup.own))
 			return NULL;
-		return strcmp(cgroup.own + length, "/") == 0 ? "" : cgroup.own + length;
+		return cgroup.own + length;
 	}
 	/*
 	 * A mount made outside our cgroup namespace shows a cgroup above ours. The way down to ours
@@ -218,12 +220,13 @@ int ps_cgroup_find(void)
 {
 	size_t best = SIZE_MAX;
 	struct lines lines;
+	bool found;
 	char *line;
 	int error;
 
 	cgroup.length = 0;
-	error = find_own();
-	if (error < 0 || cgroup.own[0] == '\0')
+	error = read_path("/proc/self/cgroup", cgroup.own, &found, &cgroup.v1);
+	if (error < 0 || !found)
 		return error;
 	if (open_lines(&lines, "/proc/self/mountinfo") < 0)
 		return lines.fd;
@@ -243,6 +246,10 @@ int ps_cgroup_find(void)
 		cgroup.top = path.length;
 		ps_text_add(&path, "%s", below);
 		cgroup.length = path.cut ? 0 : path.length;
+		/* Of what lies above our namespace everything may be part. */
+		cgroup.own_top = outside_namespace(mount.root) && !outside_namespace(cgroup.own)
+					 ? 0
+					 : strlen(cgroup.own) - strlen(below);
 	}
 	ps_os_close(lines.fd);
 	return 0;
@@ -334,36 +341,85 @@ static void set_where(size_t length, struct ps_cgroup_room *room)
 	ps_text_add(&where, "%.*s", (int)shown, cgroup.path + length - shown);
 }
 
-static void look_at(size_t length, unsigned percent, uint64_t bytes, struct ps_cgroup_room *room)
+size_t ps_cgroup_shared(pid_t pid)
 {
-	uint64_t limit = limit_of(length);
-	uint64_t reserve, allowed, used, left;
+	char file[32];
+	struct ps_text text = PS_TEXT_INIT(file);
+	bool found, v1;
+	size_t i = 0;
+
+	ps_text_add(&text, "/proc/%d/cgroup", (int)pid);
+	if (read_path(file, cgroup.other, &found, &v1) < 0 || !found)
+		return SIZE_MAX;
+	while (cgroup.own[i] != '\0' && cgroup.own[i] == cgroup.other[i])
+		i++;
+	/* Whole names only. */
+	if ((cgroup.own[i] == '\0' || cgroup.own[i] == '/') &&
+	    (cgroup.other[i] == '\0' || cgroup.other[i] == '/'))
+		return i;
+	while (i > 0 && cgroup.own[i] != '/')
+		i--;
+	return i;
+}
+
+/* What is about to be taken from a cgroup of ours. */
+static uint64_t flying_in(size_t length, uint64_t own, const struct ps_flight *flight,
+			  unsigned flights)
+{
+	const size_t path = cgroup.own_top + (length - cgroup.top);
+
+	for (unsigned i = 0; i < flights; i++)
+		if (flight[i].shared >= path && __builtin_add_overflow(own, flight[i].bytes, &own))
+			return UINT64_MAX;
+	return own;
+}
+
+static uint64_t minus(uint64_t from, uint64_t bytes)
+{
+	return from > bytes ? from - bytes : 0;
+}
+
+/* Looks at one: the tightest is noted in *room. */
+static void look_at(size_t length, unsigned percent, uint64_t bytes, uint64_t flying,
+		    struct ps_cgroup_room *room)
+{
+	const uint64_t limit = limit_of(length);
+	uint64_t allowed, used, bare;
 
 	if (limit == UINT64_MAX)
 		return;
-	reserve = percent > 0 ? limit / 100 * percent : bytes;
-	allowed = limit > reserve ? limit - reserve : 0;
+	allowed = minus(limit, percent > 0 ? limit / 100 * percent : bytes);
 	used = used_of(length);
-	left = allowed > used ? allowed - used : 0;
-	if (left >= room->room)
+	bare = minus(allowed, used);
+	if (bare < room->bare)
+		room->bare = bare;
+	if (minus(bare, flying) >= room->room)
 		return;
-	room->room = left;
+	room->room = minus(bare, flying);
 	room->allowed = allowed;
 	room->used = used;
+	room->flying = flying;
 	set_where(length, room);
 }
 
-void ps_cgroup_room(unsigned percent, uint64_t bytes, struct ps_cgroup_room *room)
+void ps_cgroup_room_besides(unsigned percent, uint64_t bytes, uint64_t own,
+			    const struct ps_flight *flight, unsigned flights,
+			    struct ps_cgroup_room *room)
 {
 	size_t length = cgroup.length;
 
-	*room = (struct ps_cgroup_room){ .room = UINT64_MAX };
+	*room = (struct ps_cgroup_room){ .room = UINT64_MAX, .bare = UINT64_MAX };
 	while (length > 0) {
-		look_at(length, percent, bytes, room);
+		look_at(length, percent, bytes, flying_in(length, own, flight, flights), room);
 		if (length <= cgroup.top)
 			break;
 		while (length > cgroup.top && cgroup.path[length - 1] != '/')
 			length--;
 		length -= length > cgroup.top;
 	}
+}
+
+void ps_cgroup_room(unsigned percent, uint64_t bytes, struct ps_cgroup_room *room)
+{
+	ps_cgroup_room_besides(percent, bytes, 0, NULL, 0, room);
 }

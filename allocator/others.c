@@ -57,22 +57,42 @@ static void add(uint64_t *sum, uint64_t amount)
 		*sum = UINT64_MAX;
 }
 
-static void add_words(struct sum *sum, const uint64_t *word, bool same_user)
+/* What a process is about to take. */
+static uint64_t flying(const uint64_t *word)
 {
 	const uint64_t before = word[PRESENT_BEFORE], after = word[PRESENT_AFTER];
 	const uint64_t present = before < after ? before : after;
-	struct ps_others *others = sum->others;
+	uint64_t bytes = word[ASKING];
+
+	if (word[CLAIMED] > present)
+		add(&bytes, word[CLAIMED] - present);
+	if (ps_os_now_coarse() < word[CREDIT_UNTIL] + GRACE_NANOSECONDS)
+		add(&bytes, word[CREDIT]);
+	return bytes;
+}
+
+static void add_flight(struct ps_others *others, pid_t pid, uint64_t bytes)
+{
+	struct ps_flight *last = &others->flight[PS_FLIGHTS - 1];
+
+	add(&others->flying, bytes);
+	if (others->flights < PS_FLIGHTS) {
+		others->flight[others->flights++] = (struct ps_flight){ bytes,
+									ps_cgroup_shared(pid) };
+	} else {
+		add(&last->bytes, bytes);
+		last->shared = SIZE_MAX;
+	}
+}
+
+static void add_words(struct ps_others *others, pid_t pid, const uint64_t *word, bool same_user)
+{
+	const uint64_t bytes = flying(word);
 
 	add(&others->claimed, word[CLAIMED]);
 	add(&others->asking, word[ASKING]);
-	/* What others write who are not of this user must not keep it from its memory. */
-	if (!same_user)
-		return;
-	add(&others->wanted, word[ASKING]);
-	if (word[CLAIMED] > present)
-		add(&others->coming, word[CLAIMED] - present);
-	if (ps_os_now_coarse() < word[CREDIT_UNTIL] + GRACE_NANOSECONDS)
-		add(&others->wanted, word[CREDIT]);
+	if (same_user && bytes > 0)
+		add_flight(others, pid, bytes);
 }
 
 /* Reads what the table in fd says. false if it is none. */
@@ -114,7 +134,7 @@ static int add_file(const char *path, pid_t pid, void *context)
 	/* Most have nothing, for a process that is gone has a table only if it was killed. */
 	if (good && (word[ASKING] | word[CREDIT] | word[CLAIMED]) != 0 &&
 	    pinshim_reader_process_alive((pid_t)head.pid, head.start_time))
-		add_words(sum, word, status.st_uid == sum->user);
+		add_words(sum->others, (pid_t)head.pid, word, status.st_uid == sum->user);
 	return 0;
 }
 
@@ -122,6 +142,7 @@ int ps_others_read(struct ps_others *others)
 {
 	struct sum sum = { ps_process->pid, (uid_t)ps_syscall0(SYS_geteuid), others };
 
-	*others = (struct ps_others){ 0 };
+	others->claimed = others->asking = others->flying = 0;
+	others->flights = 0;
 	return pinshim_reader_each(ps_table_directory, add_file, &sum);
 }

@@ -16,12 +16,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Bytes. Those of this user alone are what limits of memory are kept by. */
+#include "cgroup.h"
+
+#define PS_FLIGHTS 64
+
+/* Bytes. */
 struct ps_others {
 	uint64_t claimed; /* by all others that live and whose tables can be read */
 	uint64_t asking;  /* what they ask for, and may get or not */
-	uint64_t coming;  /* claimed by others of this user, and not in memory yet */
-	uint64_t wanted;  /* what others of this user ask for, and what credit they have */
+	/*
+	 * What others of this user are about to take: what they claimed and is not in memory yet, what
+	 * they ask for, and what credit they have. Whatever other users write does not keep this one
+	 * from its memory.
+	 */
+	uint64_t flying;
+	unsigned flights; /* by process; the last one is of all that there was no more room for */
+	struct ps_flight flight[PS_FLIGHTS];
 };
 
 /*

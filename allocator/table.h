@@ -5,8 +5,8 @@
  * Writing the table (pinshim_table.h) of this process.
  *
  * ps_table() is always valid: until the first pin, and for ever where /dev/shm cannot be used, it is
- * private memory with the same layout. The file is made at the first ps_table_add(), so a process
- * that pins nothing leaves no trace.
+ * private memory with the same layout. The file is made when memory is claimed for a pin, for others
+ * have to see that, or at the first ps_table_add(); so a process that pins nothing leaves no trace.
  *
  * Owns one lock, see lock.h for its place; all functions take and release it themselves.
  */

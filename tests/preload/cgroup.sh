@@ -98,6 +98,19 @@ if [[ -x $BUILD/tests/cuda/cost_rt ]]; then
 		test "$(xargs <"$TMP/out"),$(killed)" = "2 None 0 True,0"
 fi
 
+# What goes on outside of the group is none of its business.
+coproc CHURN { exec env LD_PRELOAD="$LIB" PINSHIM_MALLOC=1M- PINSHIM_RETAIN=0 PINSHIM_STATS=off "$PROGRAMS/killed"; }
+churn=$CHURN_PID
+read -r _ <&"${CHURN[0]}"
+for block in 2 16; do
+	ask malloc $block 1024
+	check "256 MiB, blocks of $block MiB, while somebody else pins and unpins: has what fits" \
+		test "$status,$((locked > 200 && locked <= 244)),$(killed)" = 0,1,0
+done
+kill "$churn"
+{ wait "$churn"; } 2>/dev/null
+"$BUILD/pinshim" stat --reap >/dev/null 2>&1
+
 # What of the group's memory is in use by others counts, what is page cache does not.
 within env LD_PRELOAD="$LIB" PINSHIM_MALLOC=48M- PINSHIM_STATS="$TMP/report.json" python3 -c '
 used = [bytearray(b"x" * (1 << 20)) for _ in range(150)]

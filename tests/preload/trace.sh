@@ -154,11 +154,38 @@ unwatch() {
 	return 0
 }
 
+# settled: waits until nothing more is said.
+settled() {
+	local before=-1
+
+	while [[ $(wc -l <"$TMP/watched") != "$before" ]]; do
+		before=$(wc -l <"$TMP/watched")
+		sleep 0.3
+	done
+}
+
+# seen COMMAND...: what is said of one run of it goes to $TMP/last. Attaching takes a moment longer than saying so.
+seen() {
+	local skip
+
+	for ((i = 0; i < 100; i++)); do
+		"$@"
+		sleep 0.1
+		[[ $(wc -l <"$TMP/watched") -lt 3 ]] || break
+	done
+	settled
+	skip=$(wc -l <"$TMP/watched")
+	"$@"
+	settled
+	tail -n +$((skip + 1)) "$TMP/watched" >"$TMP/last"
+}
+
 if ! type -P bpftrace >/dev/null; then
 	skip "probes watched" "bpftrace is not installed (scripts/setup --test)"
-elif ! watch <<-END; then
-	BEGIN { printf("begun\n"); }
-	usdt:$LIB:pinshim:pin /pid != 0/ { printf("pin %d %d\n", arg1, arg3 & 0x29); }
+	finish
+fi
+if ! watch <<-END; then
+	usdt:$LIB:pinshim:pin { printf("pin %d %d\n", arg1, arg3 & 0x29); }
 	usdt:$LIB:pinshim:unpin { printf("unpin %d %d\n", arg1, arg2 & 0x29); }
 	usdt:$LIB:pinshim:alloc { printf("alloc %d %d %d\n", arg1, arg2, arg3); }
 	usdt:$LIB:pinshim:free { printf("free %d %d\n", arg1, arg2); }
@@ -167,33 +194,58 @@ elif ! watch <<-END; then
 END
 	skip "probes watched" "bpftrace cannot: $(grep -v RLIMIT_MEMLOCK "$TMP/watch.err" | grep . | head -n 1)"
 	unwatch
-else
-	# Attaching takes a moment longer than saying so.
-	for ((i = 0; i < 100; i++)); do
-		traced plain
-		grep -q '^refuse' "$TMP/watched" && break
-		sleep 0.1
-	done
-	sleep 0.2
-	unwatch
-	# The last run is whole.
-	grep . "$TMP/watched" | tail -n 15 >"$TMP/last"
-	check "probes watched: they say what was done" diff "$TMP/last" - <<-'END'
-		pin 20971520 33
-		alloc 20971520 20971520 0
-		pin 4194304 33
-		resize 20971520 25165824 0
-		unpin 8388608 33
-		resize 25165824 16777216 0
-		free 16777216 0
-		unpin 16777216 33
-		pin 65536 9
-		unpin 65536 9
-		pin 16777216 33
-		alloc 16777216 16777216 0
-		free 16777216 0
-		unpin 16777216 33
-		refuse 0 62914560 41943040 0 12
-	END
+	finish
 fi
+seen traced plain
+unwatch
+check "probes watched: they say what was done" diff "$TMP/last" - <<'END'
+pin 20971520 33
+alloc 20971520 20971520 0
+pin 4194304 33
+resize 20971520 25165824 0
+unpin 8388608 33
+resize 25165824 16777216 0
+free 16777216 0
+unpin 16777216 33
+pin 65536 9
+unpin 65536 9
+pin 16777216 33
+alloc 16777216 16777216 0
+free 16777216 0
+unpin 16777216 33
+refuse 0 62914560 41943040 0 12
+END
+
+# Direct I/O on memory that is not pinned, and buffered.
+if ! type -P fio >/dev/null; then
+	skip "probes of I/O watched" "fio is not installed (scripts/setup --test)"
+	finish
+fi
+# shellcheck disable=SC2317 # seen() calls it
+read_file() {
+	local direct
+
+	for direct in 1 0; do
+		LD_PRELOAD=$AIO_LIB PINSHIM_STATS=off fio --name=read --filename="$TMP/file" --size=1M --bs=128k --direct="$direct" \
+			--ioengine=libaio --iodepth=4 --rw=read --output=/dev/null
+	done
+}
+watch <<-END
+	usdt:$AIO_LIB:pinshim:io_submit { printf("submit %d %d %d\n", arg1, arg2, arg3); }
+	usdt:$AIO_LIB:pinshim:io_complete { printf("complete %d %d %d\n", arg1, arg2, arg3); }
+END
+seen read_file
+unwatch
+sort "$TMP/last" | uniq -c | sed 's/^ *//' >"$TMP/counts"
+if grep -q ' submit 1 ' "$TMP/counts"; then
+	engine=1 kind=0
+else
+	engine=0 kind=5
+fi
+check "probes of I/O watched: each request, submitted and completed" diff - "$TMP/counts" <<-END
+	8 complete 0 5 131072
+	8 complete $engine $kind 131072
+	8 submit 0 2 131072
+	8 submit $engine 0 131072
+END
 finish

@@ -1157,8 +1157,8 @@ START_TEST(node_full_is_seen_at_once)
 	other->asking_bytes = 100 * MIB;
 	ps_fault_clear();
 	refused(500 * MIB, PS_LIMIT_NODE, 1 * GIB, 600 * MIB + 4096);
-	/* The directory, the table, and whether its process lives. */
-	ck_assert_uint_eq(ps_fault_reached(PS_OS_OPEN), 3);
+	/* The directory, the table, and whether its process lives and where. */
+	ck_assert_uint_eq(ps_fault_reached(PS_OS_OPEN), 4);
 	end_other();
 }
 END_TEST
@@ -1198,6 +1198,83 @@ START_TEST(others_are_pinning)
 	after_a_moment(arrive);
 	granted(700 * MIB);
 	ck_assert_uint_eq(other->present_bytes, 600 * MIB);
+	end_other();
+}
+END_TEST
+
+static void put_cgroup_of(pid_t pid, const char *path)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "/proc/%d/cgroup", pid);
+	put(name, "0::%s\n", path);
+}
+
+static const struct {
+	const char *own, *other;
+	const char *root; /* of the mount */
+	bool shared;      /* is the other in /job, which has a limit? */
+} places[] = {
+	{ "/job", "/job", "/", true },
+	{ "/job", "/job/part", "/", true },
+	{ "/job/part", "/job", "/", true },
+	{ "/job/part", "/job/other", "/", true },
+	{ "/job/part", "/", "/", false },
+	{ "/job", "/jobs", "/", false },
+	{ "/jobs", "/job", "/", false },
+	{ "/job", "/", "/", false },
+	{ "/job", "/other", "/", false },
+	/* A container's mount, that shows its own as the top. */
+	{ "/docker/abc/job", "/docker/abc/job/part", "/docker/abc", true },
+	{ "/docker/abc/job", "/docker/abc", "/docker/abc", false },
+	{ "/docker/abc/job", "/docker/abd/job", "/docker/abc", false },
+};
+
+/* What others are about to take counts where it will be. */
+START_TEST(others_in_cgroups)
+{
+	const char *own = places[_i].own, *below = strstr(own, "/job");
+	char limited[64] = "/job";
+
+	if (strncmp(below, "/jobs", 5) == 0)
+		strcpy(limited, "/jobs");
+	put_available(64 * GIB);
+	put("/proc/self/cgroup", "0::%s\n", own);
+	put("/proc/self/mountinfo", "30 23 0:26 %s " V2 " rw - cgroup2 cgroup2 rw\n",
+	    places[_i].root);
+	put_v2(limited, "1073741824", 24 * MIB);
+	start_other();
+	put_cgroup_of(holders[0], places[_i].other);
+	other->claimed_bytes = 600 * MIB;
+	if (places[_i].shared)
+		refused(500 * MIB, PS_LIMIT_CGROUP, 1 * GIB, 624 * MIB);
+	granted(400 * MIB);
+	ps_budget_release(400 * MIB);
+	other->present_bytes = 600 * MIB;
+	granted(1000 * MIB);
+	end_other();
+}
+END_TEST
+
+/* Each level by itself: the inner one has more room than the outer, but for what others take. */
+START_TEST(others_in_one_of_two_cgroups)
+{
+	put("/proc/self/cgroup", "0::/outer/inner\n");
+	put("/proc/self/mountinfo", MOUNT_V2);
+	put_v2("/outer", "1073741824", 0);
+	put_v2("/outer/inner", "524288000", 0);
+	start_other();
+	put_cgroup_of(holders[0], "/outer/else");
+	other->claimed_bytes = 400 * MIB;
+	granted(500 * MIB);
+	ps_budget_release(500 * MIB);
+	other->claimed_bytes = 700 * MIB;
+	refused(400 * MIB, PS_LIMIT_CGROUP, 1 * GIB, 700 * MIB);
+	put_cgroup_of(holders[0], "/outer/inner");
+	other->claimed_bytes = 400 * MIB;
+	usleep(120000); /* no patience right after the last time */
+	refused(200 * MIB, PS_LIMIT_CGROUP, 500 * MIB, 400 * MIB);
+	granted(100 * MIB);
 	end_other();
 }
 END_TEST
@@ -1408,6 +1485,8 @@ static TCase *claim_cases(void)
 	tcase_add_test(tcase, node_full_is_seen_at_once);
 	tcase_add_test(tcase, others_are_about_to_pin);
 	tcase_add_test(tcase, others_are_pinning);
+	tcase_add_loop_test(tcase, others_in_cgroups, 0, sizeof(places) / sizeof(places[0]));
+	tcase_add_test(tcase, others_in_one_of_two_cgroups);
 	tcase_add_test(tcase, credit_of_others);
 	tcase_add_test(tcase, credit_is_published);
 	tcase_add_test(tcase, table_of_another_user);
