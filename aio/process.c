@@ -21,9 +21,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "arguments.h"
 #include "context.h"
 #include "descriptor.h"
+#include "exec.h"
 #include "file.h"
 #include "life.h"
 
@@ -118,76 +118,41 @@ PUBLIC int mq_notify(mqd_t queue, const struct sigevent *event)
 	return next.mq_notify(queue, event);
 }
 
-/*
- * An exec cancels what a ring has not begun, where the kernel's AIO would have it done already.
- */
-PUBLIC int execve(const char *path, char *const argv[], char *const envp[])
+/* An exec cancels what a ring has not begun, where the kernel's AIO would have it done already. */
+bool ps_exec_before(bool possible)
 {
-	ps_aio_before_exec();
+	if (next.execve == NULL)
+		resolve();
+	if (possible)
+		ps_aio_before_exec();
+	return possible;
+}
+
+int ps_exec_after(bool before, int result)
+{
+	(void)before;
+	return result;
+}
+
+int ps_exec_next_execve(const char *path, char *const argv[], char *const envp[])
+{
 	return next.execve(path, argv, envp);
 }
 
-PUBLIC int execv(const char *path, char *const argv[])
+int ps_exec_next_execvpe(const char *file, char *const argv[], char *const envp[])
 {
-	return execve(path, argv, environ);
-}
-
-PUBLIC int execvpe(const char *file, char *const argv[], char *const envp[])
-{
-	ps_aio_before_exec();
 	return next.execvpe(file, argv, envp);
 }
 
-PUBLIC int execvp(const char *file, char *const argv[])
+int ps_exec_next_fexecve(int fd, char *const argv[], char *const envp[])
 {
-	return execvpe(file, argv, environ);
-}
-
-PUBLIC int fexecve(int fd, char *const argv[], char *const envp[])
-{
-	ps_aio_before_exec();
 	return next.fexecve(fd, argv, envp);
 }
 
-PUBLIC int execveat(int fd, const char *path, char *const argv[], char *const envp[], int flags)
+int ps_exec_next_execveat(int fd, const char *path, char *const argv[], char *const envp[],
+			  int flags)
 {
-	ps_aio_before_exec();
 	return next.execveat(fd, path, argv, envp, flags);
-}
-
-PUBLIC int execl(const char *path, const char *first, ...)
-{
-	char **argv;
-
-	/* cppcheck-suppress allocaCalled */
-	PS_COLLECT(argv, first);
-	return execve(path, argv, environ);
-}
-
-PUBLIC int execlp(const char *file, const char *first, ...)
-{
-	char **argv;
-
-	/* cppcheck-suppress allocaCalled */
-	PS_COLLECT(argv, first);
-	return execvpe(file, argv, environ);
-}
-
-/* As execl, with the environment after the NULL. */
-PUBLIC int execle(const char *path, const char *first, ...)
-{
-	va_list rest;
-	char *const *envp;
-	char **argv;
-
-	/* cppcheck-suppress allocaCalled */
-	PS_COLLECT(argv, first);
-	va_start(rest, first);
-	while (va_arg(rest, char *) != NULL)
-		;
-	envp = va_arg(rest, char *const *);
-	va_end(rest);
-	return execve(path, argv, envp);
 }
 
 static int fail(int error)

@@ -22,9 +22,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "arguments.h"
 #include "config.h"
 #include "counters.h"
+#include "exec.h"
 #include "foreign.h"
 #include "heap.h"
 #include "next.h"
@@ -116,30 +116,11 @@ PUBLIC void quick_exit(int status)
 	__builtin_unreachable();
 }
 
-/* Is there a program of this name in a directory of PATH, as execvp() looks for it? */
-static bool in_path(const char *name)
-{
-	const char *path = getenv("PATH");
-	char file[PATH_MAX];
-
-	if (path == NULL)
-		path = "/bin:/usr/bin";
-	for (size_t length; *path != '\0'; path += length + (path[length] == ':')) {
-		struct ps_text text = PS_TEXT_INIT(file);
-
-		length = strcspn(path, ":");
-		ps_text_add(&text, "%.*s%s%s", (int)length, path, length > 0 ? "/" : "", name);
-		if (!text.cut && access(file, X_OK) == 0)
-			return true;
-	}
-	return false;
-}
-
 /*
- * Around an exec: the program is about to be replaced, so it reports now. Programs try one directory
- * after the other; for what cannot be executed there is no report. true if there was one.
+ * The program is about to be replaced, so it reports now. Programs try one directory after the other;
+ * for what cannot be executed there is no report. true if there was one.
  */
-static bool before_exec(bool possible)
+bool ps_exec_before(bool possible)
 {
 	if (!possible || ps_window.size == 0 || !ps_table_is_ours())
 		return false;
@@ -148,7 +129,7 @@ static bool before_exec(bool possible)
 }
 
 /* It failed: the process lives on, publishes its table again, and will report when it ends. */
-static int after_exec(bool reported_for_it, int result)
+int ps_exec_after(bool reported_for_it, int result)
 {
 	const int saved = errno;
 
@@ -160,79 +141,25 @@ static int after_exec(bool reported_for_it, int result)
 	return result;
 }
 
-PUBLIC int execve(const char *path, char *const argv[], char *const envp[])
+int ps_exec_next_execve(const char *path, char *const argv[], char *const envp[])
 {
-	const bool did = before_exec(access(path, X_OK) == 0);
-
-	return after_exec(did, ps_next.execve(path, argv, envp));
+	return ps_next.execve(path, argv, envp);
 }
 
-PUBLIC int execv(const char *path, char *const argv[])
+int ps_exec_next_execvpe(const char *file, char *const argv[], char *const envp[])
 {
-	return execve(path, argv, environ);
+	return ps_next.execvpe(file, argv, envp);
 }
 
-PUBLIC int execvpe(const char *file, char *const argv[], char *const envp[])
+int ps_exec_next_fexecve(int fd, char *const argv[], char *const envp[])
 {
-	const bool is_path = strchr(file, '/') != NULL;
-	const bool did = before_exec(is_path ? access(file, X_OK) == 0 : in_path(file));
-
-	return after_exec(did, ps_next.execvpe(file, argv, envp));
+	return ps_next.fexecve(fd, argv, envp);
 }
 
-PUBLIC int execvp(const char *file, char *const argv[])
+int ps_exec_next_execveat(int fd, const char *path, char *const argv[], char *const envp[],
+			  int flags)
 {
-	return execvpe(file, argv, environ);
-}
-
-PUBLIC int fexecve(int fd, char *const argv[], char *const envp[])
-{
-	const bool did = before_exec(fcntl(fd, F_GETFD) >= 0);
-
-	return after_exec(did, ps_next.fexecve(fd, argv, envp));
-}
-
-PUBLIC int execveat(int fd, const char *path, char *const argv[], char *const envp[], int flags)
-{
-	const bool did = before_exec(faccessat(fd, path, X_OK, flags & AT_SYMLINK_NOFOLLOW) == 0 ||
-				     (flags & AT_EMPTY_PATH && *path == '\0'));
-
-	return after_exec(did, ps_next.execveat(fd, path, argv, envp, flags));
-}
-
-PUBLIC int execl(const char *path, const char *first, ...)
-{
-	char **argv;
-
-	/* cppcheck-suppress allocaCalled */
-	PS_COLLECT(argv, first);
-	return execve(path, argv, environ);
-}
-
-PUBLIC int execlp(const char *file, const char *first, ...)
-{
-	char **argv;
-
-	/* cppcheck-suppress allocaCalled */
-	PS_COLLECT(argv, first);
-	return execvpe(file, argv, environ);
-}
-
-/* As execl, with the environment after the NULL. */
-PUBLIC int execle(const char *path, const char *first, ...)
-{
-	va_list rest;
-	char *const *envp;
-	char **argv;
-
-	/* cppcheck-suppress allocaCalled */
-	PS_COLLECT(argv, first);
-	va_start(rest, first);
-	while (va_arg(rest, char *) != NULL)
-		;
-	envp = va_arg(rest, char *const *);
-	va_end(rest);
-	return execve(path, argv, envp);
+	return ps_next.execveat(fd, path, argv, envp, flags);
 }
 
 /*
