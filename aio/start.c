@@ -2,12 +2,9 @@
 #include "start.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include "config.h"
 #include "fault.h"
@@ -28,38 +25,18 @@ enum answer { UNKNOWN, ALLOWED, REFUSED };
 static atomic_bool started;
 static atomic_uint allowed; /* enum answer */
 
-static unsigned cores(void)
-{
-	cpu_set_t set;
-
-	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
-}
-
-static const char *variable(const char *name)
-{
-	return secure_getenv(name);
-}
-
-static void say_unknown(const char *name, const char *nearest)
-{
-	ps_log(PS_LOG_WARN, "%s: no such setting: it has no effect: %s%s%s", name,
-	       nearest != NULL ? "did you mean " : "see pinshim(7)", nearest != NULL ? nearest : "",
-	       nearest != NULL ? "?" : "");
-}
-
 /* libpinshim.so reads the same settings: what is to be said of them, one of the two says. */
 static void read_settings(void)
 {
 	char line[512];
 	struct ps_text error = PS_TEXT_INIT(line);
 
-	if (ps_config_read(&ps_config, variable, ps_config_ram(), cores(), &error) < 0) {
+	if (ps_config_from_environment(&error) < 0) {
 		ps_log(PS_LOG_ERROR, "%s", line);
 		ps_syscall1(SYS_exit_group, EXIT_BAD_SETTING);
 	}
-	ps_log_level = ps_config.log;
 	if (!ps_memory_is_shared())
-		ps_config_unknown(environ, say_unknown);
+		ps_config_say_unknown();
 }
 
 void ps_aio_start(void)

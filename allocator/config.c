@@ -6,7 +6,10 @@
 #include "config.h"
 
 #include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "os.h"
 
@@ -531,4 +534,40 @@ uint64_t ps_config_ram(void)
 	if (ps_text_parse_size(value, &value, &kibibytes) < 0)
 		return 0;
 	return kibibytes * 1024;
+}
+
+unsigned ps_config_cores(void)
+{
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
+}
+
+static const char *variable(const char *name)
+{
+	return secure_getenv(name);
+}
+
+int ps_config_from_environment(struct ps_text *error)
+{
+	int result = ps_config_read(&ps_config, variable, ps_config_ram(), ps_config_cores(),
+				    error);
+
+	if (result == 0)
+		ps_log_level = ps_config.log;
+	return result;
+}
+
+static void say_unknown(const char *name, const char *nearest)
+{
+	if (nearest != NULL)
+		ps_log(PS_LOG_WARN, "%s: no such setting: it has no effect: did you mean %s?", name,
+		       nearest);
+	else
+		ps_log(PS_LOG_WARN, "%s: no such setting: it has no effect: see pinshim(7)", name);
+}
+
+void ps_config_say_unknown(void)
+{
+	ps_config_unknown(environ, say_unknown);
 }

@@ -70,4 +70,16 @@ void ps_config_print(const struct ps_config *config, struct ps_text *text);
 /* MemTotal of /proc/meminfo in bytes; 0 where it cannot be read. */
 uint64_t ps_config_ram(void);
 
+/* Processors that this process may run on; 1 where that cannot be told. */
+unsigned ps_config_cores(void);
+
+/*
+ * Reads the environment, but not that of a set-user-ID program, into ps_config on this machine, and
+ * puts PINSHIM_LOG into force. As ps_config_read().
+ */
+int ps_config_from_environment(struct ps_text *error);
+
+/* Says of each PINSHIM_ name in the environment that is no setting that it has no effect. */
+void ps_config_say_unknown(void);
+
 #endif

@@ -7,7 +7,6 @@
  * it: no table, no jemalloc, no thread before something is pinned.
  */
 #include <dlfcn.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -43,27 +42,6 @@ static void *first_dlopen(const char *file, int mode)
 unsigned int ps_dlopen_mask = ~0u;
 void *(*ps_dlopen_next)(const char *file, int mode) = first_dlopen;
 
-static unsigned cores(void)
-{
-	cpu_set_t set;
-
-	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
-}
-
-static const char *variable(const char *name)
-{
-	return secure_getenv(name);
-}
-
-static void say_unknown(const char *name, const char *nearest)
-{
-	if (nearest != NULL)
-		ps_log(PS_LOG_WARN, "%s: no such setting: it has no effect: did you mean %s?", name,
-		       nearest);
-	else
-		ps_log(PS_LOG_WARN, "%s: no such setting: it has no effect: see pinshim(7)", name);
-}
-
 static void say_settings(void)
 {
 	char lines[2048];
@@ -80,12 +58,11 @@ static void read_settings(void)
 	char line[512];
 	struct ps_text error = PS_TEXT_INIT(line);
 
-	if (ps_config_read(&ps_config, variable, ps_config_ram(), cores(), &error) < 0) {
+	if (ps_config_from_environment(&error) < 0) {
 		ps_log(PS_LOG_ERROR, "%s", line);
 		ps_next._exit(EXIT_BAD_SETTING);
 	}
-	ps_log_level = ps_config.log;
-	ps_config_unknown(environ, say_unknown);
+	ps_config_say_unknown();
 	if (ps_log_level >= PS_LOG_DEBUG)
 		say_settings();
 }

@@ -2,7 +2,6 @@
 #include "settings.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,13 +89,6 @@ static const char *variable(const char *name)
 	return getenv(name);
 }
 
-static unsigned cores(void)
-{
-	cpu_set_t set;
-
-	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
-}
-
 /* The option that set the variable which an error begins with; NULL where none did. */
 static const struct setting *find_given(const struct ps_settings *settings, const char *error)
 {
@@ -123,7 +115,7 @@ int ps_settings_read(const struct ps_settings *settings, struct ps_config *confi
 			return -EINVAL;
 		}
 	}
-	if (ps_config_read(config, variable, ps_config_ram(), cores(), &error) == 0)
+	if (ps_config_read(config, variable, ps_config_ram(), ps_config_cores(), &error) == 0)
 		return 0;
 	given = find_given(settings, line);
 	if (!given) {
