@@ -295,14 +295,14 @@ static uint64_t absent_bytes(uintptr_t base, uintptr_t end)
 /* Pins whole pages, as often as pins says. With "changing" held. Errors as ps_foreign_pin(). */
 static int pin(uintptr_t base, uintptr_t end, uint64_t pins, struct ps_refusal *why)
 {
-	uint64_t started = ps_os_now(), bytes = 0, fresh;
+	uint64_t started = ps_os_now(), bytes = 0, fresh = 0;
 	uintptr_t at, stop;
 	int error;
 
-	for (at = base; next_gap(&at, end, &stop); at = stop)
+	for (at = base; next_gap(&at, end, &stop); at = stop) {
 		bytes += stop - at;
-	fresh = absent_bytes(base, end);
-	fresh = fresh < bytes ? fresh : bytes;
+		fresh += absent_bytes(at, stop);
+	}
 	if (bytes && ps_budget_claim_fresh(bytes, fresh, why))
 		return -ENOMEM;
 	error = lock_gaps(base, end, why);

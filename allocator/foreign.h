@@ -5,10 +5,10 @@
  * Foreign ranges: the program's own memory, locked where it is, with a count for each page.
  *
  * Pins may overlap and nest; a page is unlocked when its last pin goes. Memory that the program
- * unmaps is dropped whatever its count. Ranges are kept by whole pages in a balanced tree of
+ * unmaps is dropped whatever its count. Ranges are kept by whole pages in a tree (segment.h) of
  * disjoint segments of equal count, each published as one range of the table.
  *
- * Owns one lock, the outermost (lock.h). Memory for nodes comes from mmap, never from malloc.
+ * Owns the outermost lock (lock.h), and its tree's. Memory for nodes comes from mmap, never from malloc.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -50,7 +50,7 @@ bool ps_foreign_is_pinned(const void *address, size_t length);
 /* Does any page of it belong to a foreign range? */
 bool ps_foreign_touches(const void *address, size_t length);
 
-/* How many segments there are; read it through ps_foreign_count(). */
+/* How many segments there are, tracked ranges (tracked.h) among them; read it through ps_foreign_count(). */
 extern atomic_size_t ps_foreign_segments;
 
 /* 0 means that nothing needs watching: the one load that a call costs that does not concern us. */

@@ -2,6 +2,7 @@
 #include "lock.h"
 
 #include <linux/futex.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -16,20 +17,13 @@ enum { FREE, HELD, WAITED };
  */
 #define SPIN_LOOKS 7
 
-static inline bool take(struct ps_lock *lock)
-{
-	unsigned free = FREE;
-
-	return atomic_compare_exchange_strong_explicit(&lock->state, &free, HELD,
-						       memory_order_acquire, memory_order_relaxed);
-}
-
 static bool spin(struct ps_lock *lock)
 {
 	for (unsigned look = 0; look < SPIN_LOOKS; look++) {
 		for (unsigned i = 0; i < 1u << look; i++)
 			ps_pause();
-		if (atomic_load_explicit(&lock->state, memory_order_relaxed) == FREE && take(lock))
+		if (atomic_load_explicit(&lock->state, memory_order_relaxed) == FREE &&
+		    ps_try_lock(lock))
 			return true;
 	}
 	return false;
@@ -37,7 +31,7 @@ static bool spin(struct ps_lock *lock)
 
 void ps_lock(struct ps_lock *lock)
 {
-	if (take(lock) || spin(lock))
+	if (ps_try_lock(lock) || spin(lock))
 		return;
 	/* From here on the word says WAITED, even once it is ours: others may sleep beside us. */
 	while (atomic_exchange_explicit(&lock->state, WAITED, memory_order_acquire) != FREE)
@@ -48,4 +42,21 @@ void ps_unlock(struct ps_lock *lock)
 {
 	if (atomic_exchange_explicit(&lock->state, FREE, memory_order_release) == WAITED)
 		ps_syscall3(SYS_futex, &lock->state, FUTEX_WAKE_PRIVATE, 1);
+}
+
+void ps_lock_quietly(struct ps_lock *lock, uint64_t *mask)
+{
+	const uint64_t all = ~UINT64_C(0);
+	uint64_t before = 0;
+
+	ps_syscall4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof(before));
+	ps_lock(lock);
+	/* Not before: it belongs to whoever holds the lock. */
+	*mask = before;
+}
+
+void ps_unlock_quietly(struct ps_lock *lock, uint64_t mask)
+{
+	ps_unlock(lock);
+	ps_syscall4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
 }

@@ -19,6 +19,7 @@
  */
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 struct ps_lock {
 	atomic_uint state; /* 0 free, 1 held, 2 held and somebody waits */
@@ -41,6 +42,13 @@ static inline void ps_pause(void)
 
 void ps_lock(struct ps_lock *lock);
 void ps_unlock(struct ps_lock *lock);
+
+/*
+ * The same with all signals blocked meanwhile, for a lock that a signal handler may ask for: the holder
+ * keeps its signal mask of before in *mask, which ps_unlock_quietly() puts back.
+ */
+void ps_lock_quietly(struct ps_lock *lock, uint64_t *mask);
+void ps_unlock_quietly(struct ps_lock *lock, uint64_t mask);
 
 /* Takes it if it is free; true if so. */
 static inline bool ps_try_lock(struct ps_lock *lock)

@@ -370,6 +370,11 @@ uint64_t ps_os_now_coarse(void)
 	return now(CLOCK_MONOTONIC_COARSE);
 }
 
+uint64_t ps_os_wall_clock(void)
+{
+	return now(CLOCK_REALTIME);
+}
+
 int ps_os_sleep(uint64_t nanoseconds)
 {
 	const struct timespec duration = { .tv_sec = (time_t)(nanoseconds / 1000000000u),

@@ -139,6 +139,9 @@ pid_t ps_os_gettid(void);
 uint64_t ps_os_now(void);
 uint64_t ps_os_now_coarse(void);
 
+/* CLOCK_REALTIME in nanoseconds. */
+uint64_t ps_os_wall_clock(void);
+
 /* Sleeps so many nanoseconds. 0; -EINTR where a signal came before. */
 int ps_os_sleep(uint64_t nanoseconds);
 

@@ -112,14 +112,6 @@ static uint32_t capacity_of(size_t bytes)
 	return (uint32_t)((bytes - RANGES_OFFSET) / sizeof(struct pinshim_range));
 }
 
-static uint64_t wall_clock(void)
-{
-	struct timespec now = { 0, 0 };
-
-	ps_syscall2(SYS_clock_gettime, CLOCK_REALTIME, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* The parts of an empty table that do not need /proc, which costs too much for every process. */
 static void begin_table(struct pinshim_table *table, int pid)
 {
@@ -128,7 +120,7 @@ static void begin_table(struct pinshim_table *table, int pid)
 	table->header_bytes = sizeof(*table);
 	table->pid = (uint32_t)pid;
 	table->uid = (uint32_t)ps_syscall0(SYS_geteuid);
-	table->created = wall_clock();
+	table->created = ps_os_wall_clock();
 	table->ranges_offset = RANGES_OFFSET;
 	table->range_capacity = capacity_of(FIRST_BYTES);
 	self.mapped = FIRST_BYTES;

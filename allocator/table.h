@@ -106,7 +106,8 @@ const char *ps_table_path(void);
 
 /*
  * Removes tables of the caller's user whose process is gone and which were not written for
- * older_than seconds, and all of dead processes where these are more than 64. Returns how many. directory is PINSHIM_TABLE_DIRECTORY but for tests.
+ * older_than seconds, and all of dead processes where these are more than 64. Returns how many.
+ * directory is PINSHIM_TABLE_DIRECTORY but for tests.
  */
 int ps_table_reap(const char *directory, unsigned older_than);
 

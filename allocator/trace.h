@@ -3,7 +3,8 @@
 #define PS_TRACE_H
 /*
  * Trace points, for perf, bpftrace and SystemTap: static probes (USDT) of provider "pinshim". One that
- * nobody watches is a nop; its arguments are what is in registers or memory anyway. They are built
+ * nobody watches is a nop; its arguments are what is in registers or memory anyway, but for the clock, which
+ * is read once a chunk or range for those that say how long it took. They are built
  * where <sys/sdt.h> is (Debian's systemtap-sdt-dev), and without it are nothing. The same calls write
  * the events of PINSHIM_TRACE (trace_file.h), where that is set.
  *

@@ -45,21 +45,13 @@ static struct {
 /* With all signals blocked: a handler may be refused memory, too. */
 static void lock_trace(void)
 {
-	const uint64_t all = ~UINT64_C(0);
-	uint64_t before = 0;
-
 	(void)ps_table();
-	ps_syscall4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof(before));
-	ps_lock(&trace.lock);
-	trace.mask = before;
+	ps_lock_quietly(&trace.lock, &trace.mask);
 }
 
 static void unlock_trace(void)
 {
-	const uint64_t mask = trace.mask;
-
-	ps_unlock(&trace.lock);
-	ps_syscall4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
+	ps_unlock_quietly(&trace.lock, trace.mask);
 }
 
 /* Does a pattern have the process's id in it? */
@@ -115,14 +107,6 @@ static void begin_event(struct ps_text *text, const char *name, char phase, uint
 	ps_text_add(text, "\"pid\":%d,\"tid\":%d,", ps_process->pid, ps_os_gettid());
 }
 
-static uint64_t wall_clock(void)
-{
-	struct timespec now = { 0, 0 };
-
-	ps_syscall2(SYS_clock_gettime, CLOCK_REALTIME, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 /* The first event: how viewers call the process, and what its times are of the wall clock. */
 static void add_process(struct ps_text *text)
 {
@@ -137,7 +121,7 @@ static void add_process(struct ps_text *text)
 	begin_event(text, "process_name", 'M', now);
 	ps_text_add(text, "\"args\":{\"name\":");
 	ps_text_add_json(text, name);
-	ps_text_add(text, ",\"monotonic_ns\":%lu,\"realtime_ns\":%lu}}", now, wall_clock());
+	ps_text_add(text, ",\"monotonic_ns\":%lu,\"realtime_ns\":%lu}}", now, ps_os_wall_clock());
 }
 
 /* Makes the file at the first event. Its descriptor or -errno. */
