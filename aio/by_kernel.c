@@ -21,8 +21,6 @@
 #include "os.h"
 #include "trace.h"
 
-#define ADDRESSES_BELOW 4096 /* where no iocb can be: the kernel says EFAULT */
-
 struct request {
 	struct ps_transfer transfer;
 	struct iovec single;
@@ -56,7 +54,7 @@ static enum treatment treat(struct ps_context *context, const struct iocb *iocb,
 	const struct ps_file *file;
 
 	request->transfer.length = 0;
-	if ((uintptr_t)iocb < ADDRESSES_BELOW ||
+	if ((uintptr_t)iocb < PS_IOCB_LOWEST ||
 	    ps_transfer_of(iocb, &request->single, &request->transfer) < 0)
 		return PASS;
 	file = ps_file_get(&context->files, (int)iocb->aio_fildes);
@@ -70,12 +68,9 @@ static enum treatment treat(struct ps_context *context, const struct iocb *iocb,
 	return REPAIR;
 }
 
-/*
- * How many go as they are before one is to be repaired, and how many of these are direct I/O. With
- * traced they were counted before.
- */
+/* How many go as they are before one is to be repaired, and how many of these are direct I/O. */
 static long count_untouched(struct ps_context *context, long count, struct iocb **iocbs,
-			    struct request *request, long *direct, bool traced)
+			    struct request *request, long *direct)
 {
 	long i;
 
@@ -87,26 +82,25 @@ static long count_untouched(struct ps_context *context, long count, struct iocb 
 		if (treatment == REPAIR)
 			break;
 		*direct += treatment == DIRECT;
-		if (!traced)
-			ps_trace_io_submit(iocbs[i], PS_TRACE_KERNEL,
-					   treatment == DIRECT ? PS_TRACE_DIRECT : PS_TRACE_PASSED,
-					   request->transfer.length);
+		ps_trace_io_submit(iocbs[i], PS_TRACE_KERNEL,
+				   treatment == DIRECT ? PS_TRACE_DIRECT : PS_TRACE_PASSED,
+				   request->transfer.length);
 	}
 	ps_unlock(&context->submission);
 	return i;
 }
 
-/* Submits what goes as it is. How many were accepted, or -errno. */
-static int submit_untouched(struct ps_context *context, aio_context_t id, long count,
-			    struct iocb **iocbs, long direct)
+/*
+ * Submits what goes as it is. How many were accepted, or -errno. Those are not looked at again to be
+ * counted: another thread may have reaped and freed them.
+ */
+static int submit_untouched(aio_context_t id, long count, struct iocb **iocbs, long direct)
 {
-	struct request unused;
-	int accepted;
+	const int accepted = ps_kernel_submit(id, count, iocbs);
 
-	accepted = ps_kernel_submit(id, count, iocbs);
 	if (accepted > 0) {
-		if (accepted < count)
-			count_untouched(context, accepted, iocbs, &unused, &direct, true);
+		if (direct > accepted)
+			direct = accepted;
 		ps_aio_count(PS_AIO(submitted), (uint64_t)accepted);
 		ps_aio_count(PS_AIO(direct), (uint64_t)direct);
 		ps_aio_count(PS_AIO(passed), (uint64_t)(accepted - direct));
@@ -248,12 +242,11 @@ int ps_by_kernel_submit(struct ps_context *context, long count, struct iocb **io
 	int result = 0;
 
 	while (accepted < count && result >= 0) {
-		long direct,
-			untouched = count_untouched(context, count - accepted, iocbs + accepted,
-						    &request, &direct, false);
+		long direct, untouched = count_untouched(context, count - accepted,
+							 iocbs + accepted, &request, &direct);
 
 		if (untouched > 0) {
-			result = submit_untouched(context, id, untouched, iocbs + accepted, direct);
+			result = submit_untouched(id, untouched, iocbs + accepted, direct);
 			accepted += result > 0 ? result : 0;
 			if (result < untouched)
 				break;
@@ -336,8 +329,10 @@ void ps_by_kernel_drain(struct ps_context *context)
 	struct io_event events[16];
 
 	while (atomic_load(&context->records) > 0) {
+		/* Another thread may have the last one in hand, so that no more is to come. */
+		struct timespec a_moment = { .tv_nsec = 1000000 };
 		int count = ps_kernel_getevents(id, 1, sizeof(events) / sizeof(events[0]), events,
-						NULL, NULL);
+						&a_moment, NULL);
 
 		if (count < 0 && count != -EINTR)
 			break;

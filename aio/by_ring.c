@@ -8,7 +8,6 @@
  */
 #include <errno.h>
 #include <linux/ioprio.h>
-#include <linux/stat.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
@@ -19,11 +18,10 @@
 #include "os.h"
 #include "trace.h"
 
-#define BATCH 128                         /* requests handed to the kernel at once */
-#define SLOTS_MAX 32768                   /* contexts for more requests use the kernel's AIO */
-#define TRANSFER_MAX UINT64_C(0x7ffff000) /* the kernel transfers no more at once */
-#define WAKE UINT64_MAX                   /* user_data of what only wakes */
-#define ADDRESSES_BELOW 4096              /* where no iocb can be: the kernel says EFAULT */
+#define BATCH 128       /* requests handed to the kernel at once */
+#define SLOTS_MAX 32768 /* contexts for more requests use the kernel's AIO */
+#define IDLE 8          /* rings that are kept for the next contexts */
+#define WAKE UINT64_MAX /* user_data of what only wakes */
 
 #define ADDRESS_BITS 48 /* programs rarely have memory above: kernel AIO sees to it */
 
@@ -62,10 +60,12 @@ struct tally {
 
 uint32_t ps_by_ring_in_flight(const struct ps_context *context)
 {
+	const uint32_t slots = atomic_load_explicit(&context->slots, memory_order_relaxed);
 	const uint32_t given = atomic_load_explicit(&context->given, memory_order_acquire);
 
-	return context->slots -
-	       (given - atomic_load_explicit(&context->taken, memory_order_relaxed));
+	if (slots == 0)
+		return 0;
+	return slots - (given - atomic_load_explicit(&context->taken, memory_order_relaxed));
 }
 
 static int take_slot(struct ps_context *context, uint32_t *number)
@@ -97,39 +97,42 @@ static void give_slot(struct ps_context *context, uint32_t number)
 	atomic_store_explicit(&context->given, given + 1, memory_order_release);
 }
 
-#define IDLE 8
-
-/* Rings without a context. Lock: make, of context.c. */
-static struct idle {
+/* A ring and what belongs to it. */
+struct parts {
 	struct ps_ring ring;
 	struct ps_fixed fixed;
-	struct ps_slot *slot; /* NULL: no entry */
+	struct ps_slot *slot; /* NULL: there is none */
 	struct ps_bounce *bounce;
 	uint32_t slots;
-	pid_t thread; /* that made it */
-} idle[IDLE];
+	pid_t maker;
+};
+
+/* Rings without a context. Lock: make, of context.c. */
+static struct parts idle[IDLE];
 
 static size_t slot_bytes(uint32_t slots)
 {
 	return slots * (sizeof(struct ps_slot) + sizeof(struct io_event));
 }
 
-static void free_memory(struct ps_slot *slot, uint32_t slots, struct ps_bounce *bounce)
+static void end_parts(struct parts *parts)
 {
-	if (bounce != NULL)
-		ps_os_munmap(bounce, slots * sizeof(*bounce));
-	ps_os_munmap(slot, slot_bytes(slots));
+	ps_ring_close(&parts->ring);
+	ps_fixed_end(&parts->fixed);
+	if (parts->bounce != NULL)
+		ps_os_munmap(parts->bounce, parts->slots * sizeof(*parts->bounce));
+	ps_os_munmap(parts->slot, slot_bytes(parts->slots));
+	parts->slot = NULL;
 }
 
 /* false where everything is taken. */
-static bool keep_idle(struct ps_context *context)
+static bool keep_idle(struct parts *parts)
 {
 	for (unsigned i = 0; i < IDLE; i++) {
 		if (idle[i].slot != NULL)
 			continue;
-		ps_fixed_clear(&context->fixed, &context->ring);
-		idle[i] = (struct idle){ context->ring,   context->fixed, context->slot,
-					 context->bounce, context->slots, context->maker };
+		ps_fixed_clear(&parts->fixed, &parts->ring);
+		idle[i] = *parts;
 		return true;
 	}
 	return false;
@@ -139,17 +142,17 @@ static bool keep_idle(struct ps_context *context)
 static bool take_idle(struct ps_context *context, enum ps_ring_kind kind)
 {
 	for (unsigned i = 0; i < IDLE; i++) {
-		struct idle *kept = &idle[i];
+		struct parts *kept = &idle[i];
 
 		if (kept->slot == NULL || kept->slots < context->most || kept->ring.kind != kind ||
-		    (kind == PS_RING_DEFERRED && kept->thread != ps_os_gettid()))
+		    (kind == PS_RING_DEFERRED && kept->maker != ps_os_gettid()))
 			continue;
 		context->ring = kept->ring;
 		context->fixed = kept->fixed;
 		context->slot = kept->slot;
 		context->bounce = kept->bounce;
 		context->slots = kept->slots;
-		context->maker = kept->thread;
+		context->maker = kept->maker;
 		kept->slot = NULL;
 		return true;
 	}
@@ -199,34 +202,41 @@ int ps_by_ring_begin(struct ps_context *context, enum ps_ring_kind kind)
 	return 0;
 }
 
-void ps_by_ring_end(struct ps_context *context, bool forked)
+/* Takes the ring from the context: whoever still looks for completions finds none. */
+static struct parts detach(struct ps_context *context)
 {
-	if (context->slot == NULL)
-		return;
-	if (forked || ps_by_ring_in_flight(context) > 0 || !keep_idle(context)) {
-		if (forked)
-			ps_ring_forget(&context->ring);
-		else
-			ps_ring_close(&context->ring);
-		ps_fixed_end(&context->fixed);
-		free_memory(context->slot, context->slots, context->bounce);
-	}
+	struct parts parts;
+
+	ps_lock(&context->completion);
+	parts = (struct parts){ context->ring,   context->fixed, context->slot,
+				context->bounce, context->slots, context->maker };
 	context->slot = NULL;
 	context->bounce = NULL;
 	context->done = NULL;
-	context->slots = 0;
+	context->done_first = 0;
+	atomic_store(&context->done_count, 0);
+	atomic_store(&context->slots, 0);
+	ps_unlock(&context->completion);
+	return parts;
+}
+
+void ps_by_ring_end(struct ps_context *context, bool forked)
+{
+	const bool keep = !forked && !context->owned && ps_by_ring_in_flight(context) == 0;
+	struct parts parts;
+
+	if (context->slot == NULL)
+		return;
+	parts = detach(context);
+	if (!keep || !keep_idle(&parts))
+		end_parts(&parts);
 }
 
 void ps_by_ring_fork_child(void)
 {
-	for (unsigned i = 0; i < IDLE; i++) {
-		if (idle[i].slot == NULL)
-			continue;
-		ps_ring_forget(&idle[i].ring);
-		ps_fixed_end(&idle[i].fixed);
-		free_memory(idle[i].slot, idle[i].slots, idle[i].bounce);
-		idle[i].slot = NULL;
-	}
+	for (unsigned i = 0; i < IDLE; i++)
+		if (idle[i].slot != NULL)
+			end_parts(&idle[i]);
 }
 
 /* The kernel's AIO checks a priority when it is submitted, and who may have a real-time one. */
@@ -261,7 +271,7 @@ static bool read_transfer(struct ps_context *context, const struct iocb *iocb,
 	if (!(request->file->is & access &
 	      (request->transfer.write ? PS_FILE_WRITABLE : PS_FILE_READABLE)))
 		return false;
-	if (request->transfer.flags & ~FLAGS_SERVED || request->transfer.length > TRANSFER_MAX)
+	if (request->transfer.flags & ~FLAGS_SERVED || request->transfer.length > PS_TRANSFER_MAX)
 		return false;
 	return !extends(context, request);
 }
@@ -270,7 +280,7 @@ static bool read_transfer(struct ps_context *context, const struct iocb *iocb,
 static bool read_request(struct ps_context *context, const struct iocb *iocb,
 			 struct request *request)
 {
-	if ((uintptr_t)iocb < ADDRESSES_BELOW || iocb->aio_reserved2 != 0 ||
+	if ((uintptr_t)iocb < PS_IOCB_LOWEST || iocb->aio_reserved2 != 0 ||
 	    iocb->aio_flags & ~(uint32_t)IOCB_FLAG_IOPRIO || !priority_serves(iocb))
 		return false;
 	request->file = ps_file_get(&context->files, (int)iocb->aio_fildes);
@@ -380,70 +390,6 @@ static bool prepare_bounce(struct ps_context *context, struct io_uring_sqe *sqe,
 	return true;
 }
 
-static void hand_over(struct ps_context *context, struct batch *batch);
-
-/* Does a misaligned request here and now; the ring only carries the news, so that sleepers wake. */
-static void prepare_done(struct io_uring_sqe *sqe, struct ps_slot *slot,
-			 const struct request *request)
-{
-	slot->length = request->transfer.length;
-	slot->kind = PS_SLOT_DONE;
-	slot->result = ps_repair_now(request->file, &request->transfer);
-	io_uring_prep_nop(sqe);
-}
-
-static void prepare_repair(struct ps_context *context, struct batch *batch, uint32_t number,
-			   const struct request *request)
-{
-	struct io_uring_sqe *sqe;
-
-	/* What was prepared before need not wait for it. */
-	hand_over(context, batch);
-	sqe = io_uring_get_sqe(&context->ring.uring);
-	if (!prepare_bounce(context, sqe, number, request))
-		prepare_done(sqe, &context->slot[number], request);
-	sqe->user_data = number;
-}
-
-/* Prepares one request. 0; -EAGAIN where no more may be in flight. */
-static int prepare(struct ps_context *context, struct batch *batch, struct iocb *iocb,
-		   const struct request *request)
-{
-	const bool aligned = request->fsync || !ps_repair_needed(request->file, &request->transfer);
-	struct io_uring_sqe *sqe;
-	struct ps_slot *slot;
-	uint32_t number;
-
-	if (take_slot(context, &number) < 0)
-		return -EAGAIN;
-	slot = &context->slot[number];
-	slot->object = (uint64_t)(uintptr_t)iocb;
-	slot->data = iocb->aio_data;
-	if (!aligned && ps_config.aio_repair == PS_AIO_REPAIR_ON) {
-		prepare_repair(context, batch, number, request);
-		if (batch->error != 0) {
-			untake_slot(context, number);
-			return batch->error;
-		}
-	} else {
-		sqe = io_uring_get_sqe(&context->ring.uring);
-		if (request->fsync)
-			prepare_fsync(sqe, slot, iocb);
-		else
-			prepare_transfer(context, sqe, slot, &request->transfer, aligned);
-		if (iocb->aio_flags & IOCB_FLAG_IOPRIO)
-			sqe->ioprio = (uint16_t)iocb->aio_reqprio;
-		sqe->user_data = number;
-	}
-	ps_trace_io_submit(iocb, PS_TRACE_RING, slot->kind, slot->length);
-	/* As the kernel marks what it accepted. */
-	if (iocb->aio_key != 0)
-		iocb->aio_key = 0;
-	batch->kind[batch->prepared] = (uint8_t)slot->kind;
-	batch->number[batch->prepared++] = number;
-	return 0;
-}
-
 static void count_accepted(const struct batch *batch)
 {
 	uint64_t kinds[PS_SLOT_DONE + 1] = { 0 };
@@ -494,29 +440,90 @@ static void hand_over(struct ps_context *context, struct batch *batch)
 	batch->prepared = 0;
 }
 
-int ps_by_ring_submit(struct ps_context *context, long count, struct iocb **iocbs, bool *settle)
+/* Does a misaligned request here and now; the ring only carries the news, so that sleepers wake. */
+static void prepare_done(struct io_uring_sqe *sqe, struct ps_slot *slot,
+			 const struct request *request)
+{
+	slot->length = request->transfer.length;
+	slot->kind = PS_SLOT_DONE;
+	slot->result = ps_repair_now(request->file, &request->transfer);
+	io_uring_prep_nop(sqe);
+}
+
+static void prepare_repair(struct ps_context *context, uint32_t number,
+			   const struct request *request)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&context->ring.uring);
+
+	if (!prepare_bounce(context, sqe, number, request))
+		prepare_done(sqe, &context->slot[number], request);
+	sqe->user_data = number;
+}
+
+/*
+ * Prepares one request. 0; -EAGAIN where no more may be in flight; -errno where what was prepared before
+ * was not all taken, and nothing has begun of this one.
+ */
+static int prepare(struct ps_context *context, struct batch *batch, struct iocb *iocb,
+		   const struct request *request)
+{
+	const bool aligned = request->fsync || !ps_repair_needed(request->file, &request->transfer);
+	const bool repair = !aligned && ps_config.aio_repair == PS_AIO_REPAIR_ON;
+	struct io_uring_sqe *sqe;
+	struct ps_slot *slot;
+	uint32_t number;
+
+	/* What was prepared before need not wait for it. */
+	if (repair)
+		hand_over(context, batch);
+	if (batch->error != 0)
+		return batch->error;
+	if (take_slot(context, &number) < 0)
+		return -EAGAIN;
+	slot = &context->slot[number];
+	slot->object = (uint64_t)(uintptr_t)iocb;
+	slot->data = iocb->aio_data;
+	if (repair) {
+		prepare_repair(context, number, request);
+	} else if (request->fsync) {
+		sqe = io_uring_get_sqe(&context->ring.uring);
+		prepare_fsync(sqe, slot, iocb);
+		sqe->user_data = number;
+	} else {
+		sqe = io_uring_get_sqe(&context->ring.uring);
+		prepare_transfer(context, sqe, slot, &request->transfer, aligned);
+		if (iocb->aio_flags & IOCB_FLAG_IOPRIO)
+			sqe->ioprio = (uint16_t)iocb->aio_reqprio;
+		sqe->user_data = number;
+	}
+	ps_trace_io_submit(iocb, PS_TRACE_RING, slot->kind, slot->length);
+	/* As the kernel marks what it accepted. */
+	if (iocb->aio_key != 0)
+		iocb->aio_key = 0;
+	batch->kind[batch->prepared] = (uint8_t)slot->kind;
+	batch->number[batch->prepared++] = number;
+	return 0;
+}
+
+int ps_by_ring_submit(struct ps_context *context, long count, struct iocb **iocbs, bool *for_kernel)
 {
 	struct batch batch = { .prepared = 0 };
 	struct request request;
 
-	*settle = false;
+	*for_kernel = false;
 	ps_fixed_refresh(&context->fixed, &context->ring);
 	for (long i = 0; i < count && batch.error == 0; i++) {
-		int error;
-
 		if (!read_request(context, iocbs[i], &request)) {
-			*settle = true;
+			*for_kernel = true;
 			break;
 		}
-		error = prepare(context, &batch, iocbs[i], &request);
-		if (error < 0 || batch.prepared == BATCH)
+		batch.error = prepare(context, &batch, iocbs[i], &request);
+		if (batch.prepared == BATCH)
 			hand_over(context, &batch);
-		if (error < 0 && batch.error == 0)
-			batch.error = error;
 	}
 	hand_over(context, &batch);
 	if (batch.error != 0)
-		*settle = false;
+		*for_kernel = false;
 	return batch.accepted > 0 ? (int)batch.accepted : batch.error;
 }
 
@@ -551,6 +558,8 @@ static long read_completions(struct ps_context *context, long most, struct io_ev
 	unsigned head, seen = 0;
 	long count = 0;
 
+	if (atomic_load_explicit(&context->slots, memory_order_relaxed) == 0)
+		return 0;
 	io_uring_for_each_cqe(&context->ring.uring, head, cqe)
 	{
 		const uint64_t number = cqe->user_data;
@@ -614,17 +623,27 @@ static long reap(struct ps_context *context, long most, struct io_event *events)
 
 long ps_by_ring_take(struct ps_context *context, long most, struct io_event *events)
 {
-	long count = 0;
+	unsigned kept;
+	long count;
 
 	if (atomic_load_explicit(&context->done_count, memory_order_acquire) == 0)
 		return 0;
 	ps_lock(&context->completion);
-	while (count < most && atomic_load(&context->done_count) > 0) {
-		events[count++] = context->done[context->done_first++];
-		atomic_fetch_sub(&context->done_count, 1);
-	}
+	kept = atomic_load(&context->done_count);
+	count = most < (long)kept ? most : (long)kept;
+	memcpy(events, context->done + context->done_first, (size_t)count * sizeof(events[0]));
+	context->done_first += (uint32_t)count;
+	atomic_store(&context->done_count, kept - (unsigned)count);
 	ps_unlock(&context->completion);
 	return count;
+}
+
+/* The same, and what was kept before. */
+static long reap_all(struct ps_context *context, long most, struct io_event *events)
+{
+	const long kept = ps_by_ring_take(context, most, events);
+
+	return kept + reap(context, most - kept, events + kept);
 }
 
 /* Keeps events for ps_by_ring_take(). There is room for as many as there are slots. */
@@ -643,6 +662,7 @@ static void keep(struct ps_context *context, const struct io_event *events, long
 
 int ps_by_ring_drain(struct ps_context *context)
 {
+	static const struct timespec a_moment = { .tv_nsec = SECOND / 1000 };
 	struct io_event events[64];
 	const long most = sizeof(events) / sizeof(events[0]);
 
@@ -654,7 +674,8 @@ int ps_by_ring_drain(struct ps_context *context)
 			keep(context, events, count);
 			continue;
 		}
-		error = ps_ring_wait(&context->ring, 1, NULL, NULL);
+		/* Another thread may have the last one in hand, so that no more is to come. */
+		error = ps_ring_wait(&context->ring, 1, &a_moment, NULL);
 		if (error < 0 && error != -EINTR && error != -ETIME)
 			return error;
 	}
@@ -670,7 +691,8 @@ void ps_by_ring_wake(struct ps_context *context)
 	sqe = io_uring_get_sqe(&context->ring.uring);
 	io_uring_prep_nop(sqe);
 	sqe->user_data = WAKE;
-	ps_ring_submit(&context->ring);
+	if (ps_ring_submit(&context->ring) < 1)
+		ps_ring_unprepare(&context->ring, 1);
 }
 
 /* Nanoseconds of CLOCK_MONOTONIC; NO_DEADLINE without a timeout. */
@@ -700,14 +722,7 @@ static int sleep_until(struct ps_context *context, long count, uint64_t deadline
 		left.tv_sec = (time_t)((deadline - now) / SECOND);
 		left.tv_nsec = (long)((deadline - now) % SECOND);
 	}
-	atomic_fetch_add(&context->waiting, 1);
-	/* Whoever settles the context looks at waiting after changing the engine. */
-	if (ps_context_engine(context) != PS_ENGINE_RING)
-		error = 0;
-	else
-		error = ps_ring_wait(&context->ring, least, deadline == NO_DEADLINE ? NULL : &left,
-				     mask);
-	atomic_fetch_sub(&context->waiting, 1);
+	error = ps_ring_wait(&context->ring, least, deadline == NO_DEADLINE ? NULL : &left, mask);
 	if (error == -EEXIST) {
 		/* Another thread's, that was made behind our back: its owner has to collect. */
 		ps_os_sleep(SECOND / 1000);
@@ -717,27 +732,36 @@ static int sleep_until(struct ps_context *context, long count, uint64_t deadline
 }
 
 int ps_by_ring_getevents(struct ps_context *context, long least, long most, struct io_event *events,
-			 struct timespec *timeout, const sigset_t *mask)
+			 struct timespec *timeout, const sigset_t *mask, bool *settled)
 {
 	const bool at_once = timeout != NULL && timeout->tv_sec <= 0 && timeout->tv_nsec <= 0;
-	uint64_t deadline = 0;
+	uint64_t deadline;
+	unsigned engine;
 	int error = 0;
 	long count;
 
+	*settled = false;
 	if (least < 0 || least > most)
 		return -EINVAL;
-	count = reap(context, most, events);
+	count = reap_all(context, most, events);
 	if (count < most && (count < least || at_once || least == 0)) {
 		ps_ring_collect(&context->ring);
-		count += reap(context, most - count, events + count);
+		count += reap_all(context, most - count, events + count);
 	}
 	if (count >= least || at_once)
 		return (int)count;
 	deadline = deadline_of(timeout);
+	/* Whoever settles or ends the context changes the engine, and then looks at waiting. */
+	atomic_fetch_add(&context->waiting, 1);
 	while (count < least && error == 0 && ps_context_engine(context) == PS_ENGINE_RING) {
 		error = sleep_until(context, least - count, deadline, mask);
-		count += reap(context, most - count, events + count);
+		count += reap_all(context, most - count, events + count);
 	}
+	engine = ps_context_engine(context);
+	atomic_fetch_sub(&context->waiting, 1);
+	*settled = count < least && engine == PS_ENGINE_KERNEL;
+	if (count == 0 && engine == PS_ENGINE_ENDED)
+		return -EINVAL;
 	if (count == 0 && error < 0 && error != -ETIME)
 		return error;
 	return (int)count;

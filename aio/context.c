@@ -74,10 +74,10 @@ static struct ps_context *make_context(aio_context_t id)
 /* In a child: what its parent had does not exist. */
 static void forget(struct ps_context *context)
 {
-	ps_by_ring_end(context, true);
-	ps_by_kernel_end(context);
 	ps_lock_reset(&context->submission);
 	ps_lock_reset(&context->completion);
+	ps_by_ring_end(context, true);
+	ps_by_kernel_end(context);
 	atomic_store(&context->waiting, 0);
 	atomic_store(&context->id, 0);
 }
@@ -109,8 +109,6 @@ int ps_context_setup(unsigned events, aio_context_t *id)
 		context->alone = false;
 		ps_files_begin(&context->files);
 		context->fixed = (struct ps_fixed){ .generation = 0 };
-		context->done_first = 0;
-		atomic_store(&context->done_count, 0);
 		atomic_store(&context->engine, PS_ENGINE_UNDECIDED);
 		atomic_store_explicit(&context->id, *id, memory_order_release);
 	}
@@ -137,7 +135,7 @@ static void say_kernel(const char *why)
 /* Gives an undecided context a ring, if it may have one. Submission lock. */
 static void decide(struct ps_context *context)
 {
-	const bool single = context->owned || ps_threads_single();
+	bool single;
 	int error;
 
 	if (ps_config.aio == PS_AIO_LIBAIO || ps_config.aio == PS_AIO_OFF ||
@@ -145,6 +143,7 @@ static void decide(struct ps_context *context)
 		atomic_store(&context->engine, PS_ENGINE_KERNEL);
 		return;
 	}
+	single = context->owned || ps_threads_single();
 	if (!single && ps_config.aio != PS_AIO_URING) {
 		say_kernel("the process has several threads: PINSHIM_AIO=uring uses io_uring all "
 			   "the same");
@@ -189,7 +188,8 @@ static void settle(struct ps_context *context, enum cause cause)
 	if (ps_context_engine(context) == PS_ENGINE_RING) {
 		if (cause == CAUSE_THREAD)
 			ps_by_ring_drain(context);
-		if (context->record == NULL && ps_by_ring_in_flight(context) == 0)
+		if (context->record == NULL && ps_by_ring_in_flight(context) == 0 &&
+		    atomic_load(&context->done_count) == 0)
 			ps_context_kernel_ring(context)->magic = PS_KERNEL_RING_MAGIC;
 		ps_aio_count(PS_AIO(settled), 1);
 		say_settled(cause);
@@ -219,7 +219,7 @@ static void look_for_threads(struct ps_context *context)
 }
 
 /*
- * Submits what a ring serves. How many were accepted, or -errno; *settle where the next is the
+ * Submits what a ring serves. How many were accepted, or -errno; *for_kernel where the next is the
  * kernel's AIO's to answer.
  */
 static int submit_by_ring(struct ps_context *context, long count, struct iocb **iocbs,
@@ -316,9 +316,11 @@ static int getevents_of_both(struct ps_context *context, long least, long most,
 	struct timespec left = { 0 };
 	uint64_t passed = 0;
 	int count = 0, more, error = 0;
+	bool settled;
 
 	while (ps_by_ring_in_flight(context) > 0) {
-		more = ps_by_ring_getevents(context, 0, most - count, events + count, &left, NULL);
+		more = ps_by_ring_getevents(context, 0, most - count, events + count, &left, NULL,
+					    &settled);
 		count += more > 0 ? more : 0;
 		more = ps_by_kernel_getevents(context, 0, most - count, events + count, &left,
 					      NULL);
@@ -352,6 +354,7 @@ int ps_context_getevents(aio_context_t id, long least, long most, struct io_even
 {
 	struct ps_context *context = find(id);
 	int count = 0, more;
+	bool settled;
 
 	if (context == NULL)
 		return ps_kernel_getevents(id, least, most, events, timeout, mask);
@@ -359,11 +362,11 @@ int ps_context_getevents(aio_context_t id, long least, long most, struct io_even
 		decide_for_waiting(context);
 	look_for_threads(context);
 	if (ps_context_engine(context) == PS_ENGINE_RING) {
-		count = ps_by_ring_getevents(context, least, most, events, timeout, mask);
-		if (count < 0 || count >= least || ps_context_engine(context) == PS_ENGINE_RING)
+		count = ps_by_ring_getevents(context, least, most, events, timeout, mask, &settled);
+		if (count < 0 || !settled)
 			return count;
 	}
-	if (context->slots > 0 && ps_by_ring_in_flight(context) > 0 && least >= 0 && least <= most)
+	if (ps_by_ring_in_flight(context) > 0 && least >= 0 && least <= most)
 		more = getevents_of_both(context, least - count, most - count, events + count,
 					 timeout, mask);
 	else
@@ -388,7 +391,7 @@ int ps_context_destroy(aio_context_t id)
 	if (context->slots > 0)
 		ps_by_ring_drain(context);
 	ps_by_kernel_drain(context);
-	atomic_store(&context->engine, PS_ENGINE_KERNEL);
+	atomic_store(&context->engine, PS_ENGINE_ENDED);
 	if (context->slots > 0)
 		ps_by_ring_wake(context);
 	while (atomic_load(&context->waiting) > 0)

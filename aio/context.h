@@ -9,16 +9,18 @@
  * number of the kernel's completion ring is 0, so that programs which read that themselves
  * (fio's userspace_reap, libaio) see that they cannot. The first request that a ring could not serve as
  * the kernel's AIO does settles the context: from then on everything goes to the kernel's, whose magic
- * number is right again, and what the ring has in flight is still had from there. Such requests are those on
- * files that are not open for direct I/O (which the kernel's AIO serves in order, before
- * io_submit returns), on O_APPEND files, writes beyond the end of the file (the same), polls, eventfd
+ * number is right again if nothing was in flight, and what the ring has in flight is still had from there.
+ * Such requests are those on files that are not open for direct I/O (which the kernel's AIO serves in
+ * order, before io_submit returns), or whose file system does not say what that demands or needs another
+ * thread for it (file.h), on O_APPEND files, writes beyond the end of the file (the same), polls, eventfd
  * notification (QEMU reads the completion ring without looking at the magic), and flags with another
  * meaning there. What the kernel refuses at once does not settle anything.
  *
- * Locks, outermost first: a context's submission lock -> the repair lock (repair.h), its completion lock
- * -> the lock of pinned.h. With a submission lock held the kernel is entered, and misaligned
- * requests are done that cannot be waited for; nothing sleeps with a completion lock held. Nothing
- * under them allocates from the program's malloc. Waiting for completions is done without a lock.
+ * Locks, outermost first: a context's submission lock -> the locks of repair.h, its completion lock, and
+ * the one for making and ending contexts (context.c) -> the lock of pinned.h. With a submission lock held
+ * the kernel is entered, and by a ring's context misaligned requests are done that cannot be waited for;
+ * nothing sleeps with a completion lock held. Nothing under them allocates from the program's malloc.
+ * Waiting for completions is done without a lock.
  */
 #include <linux/aio_abi.h>
 #include <signal.h>

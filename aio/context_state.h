@@ -18,7 +18,14 @@
 #include "repair.h"
 #include "ring.h"
 
-enum ps_engine { PS_ENGINE_UNDECIDED, PS_ENGINE_RING, PS_ENGINE_KERNEL };
+#define PS_IOCB_LOWEST 4096 /* no iocb lies below: the kernel says EFAULT */
+
+enum ps_engine {
+	PS_ENGINE_UNDECIDED,
+	PS_ENGINE_RING,
+	PS_ENGINE_KERNEL, /* for good */
+	PS_ENGINE_ENDED, /* io_destroy() is on its way: nothing may be asked of the kernel any more */
+};
 
 /* A request that a ring has in flight. Programs may reuse an iocb once it was submitted. */
 struct ps_slot {
@@ -55,13 +62,13 @@ struct ps_record {
 
 struct ps_context {
 	_Atomic(aio_context_t) id; /* the kernel's; 0: not in use */
-	atomic_uint engine;        /* enum ps_engine; PS_ENGINE_KERNEL is for good */
+	atomic_uint engine;        /* enum ps_engine, which only goes up */
 	bool owned;                /* ps_context_own() */
 	bool alone;    /* its ring was made when the C library knew of no other thread */
 	unsigned most; /* requests the kernel lets be in flight */
 	struct ps_lock submission;
 	struct ps_lock completion;
-	atomic_uint waiting; /* threads that sleep on the ring */
+	atomic_uint waiting; /* threads that wait for the ring, and look at it when they wake */
 
 	/* Under the submission lock. */
 	struct ps_files files;
@@ -72,7 +79,8 @@ struct ps_context {
 	struct ps_ring ring;
 	pid_t maker;          /* the thread that made it */
 	struct ps_slot *slot; /* slots of them, a power of two; NULL before the first request */
-	uint32_t slots;
+	_Atomic(uint32_t)
+		slots; /* 0: there is no ring, or none any more; becomes 0 under the completion lock */
 	struct ps_bounce *bounce; /* one a slot, made at the first bounce */
 	_Atomic(uint32_t)
 		given; /* slots put back into the queue, ever; under the completion lock */
@@ -109,14 +117,18 @@ static inline unsigned ps_context_engine(const struct ps_context *context)
 int ps_by_ring_begin(struct ps_context *context, enum ps_ring_kind kind);
 
 /*
- * Submits what a ring can serve. Returns how many were accepted, or -errno for the first; *settle is set
+ * Submits what a ring can serve. Returns how many were accepted, or -errno for the first; *for_kernel is set
  * where the next one is for the kernel's AIO to answer. Submission lock.
  */
-int ps_by_ring_submit(struct ps_context *context, long count, struct iocb **iocbs, bool *settle);
+int ps_by_ring_submit(struct ps_context *context, long count, struct iocb **iocbs,
+		      bool *for_kernel);
 
-/* As ps_context_getevents(). Returns fewer than least without a reason where the context settled. */
+/*
+ * As ps_context_getevents(). Where the context settles meanwhile it returns what it has, and *settled says
+ * that the rest is to be had of the kernel's AIO.
+ */
 int ps_by_ring_getevents(struct ps_context *context, long least, long most, struct io_event *events,
-			 struct timespec *timeout, const sigset_t *mask);
+			 struct timespec *timeout, const sigset_t *mask, bool *settled);
 
 /*
  * Waits for what is in flight and keeps it for ps_by_ring_take(); -errno where another thread alone can
@@ -134,9 +146,10 @@ void ps_by_ring_wake(struct ps_context *context);
 uint32_t ps_by_ring_in_flight(const struct ps_context *context);
 
 /*
- * Gives up the ring and what belongs to it, which nobody uses any more. A few rings that have nothing in
- * flight are kept for the next contexts: closing one interrupts, as a signal would, what the thread
- * that made it waits in next. In a forked child it is let go. Lock: make, of context.c.
+ * Gives up the ring and what belongs to it, which nobody uses any more. A few rings of the program's
+ * contexts that have nothing in flight are kept for the next contexts: closing one interrupts, as a signal
+ * would, what the thread that made it waits in next. In a forked child it is let go. Lock: make, of
+ * context.c.
  */
 void ps_by_ring_end(struct ps_context *context, bool forked);
 

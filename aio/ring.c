@@ -72,12 +72,6 @@ void ps_ring_close(struct ps_ring *ring)
 	ring->fd = -1;
 }
 
-void ps_ring_forget(struct ps_ring *ring)
-{
-	/* The mappings and the descriptor are the child's own; the ring is where the parent's are. */
-	ps_ring_close(ring);
-}
-
 int ps_ring_submit(struct ps_ring *ring)
 {
 	int error;

@@ -39,11 +39,11 @@ int ps_ring_open(struct ps_ring *ring, unsigned submissions, unsigned completion
 /* May this process have a ring? 0; -ENOSYS; -EPERM. Makes none. */
 int ps_ring_probe(void);
 
-/* Closes it. What is in flight is not waited for. */
+/*
+ * Closes it. What is in flight is not waited for. In a forked child it lets go of the parent's, which that
+ * does not notice: mappings and descriptor are the child's own.
+ */
 void ps_ring_close(struct ps_ring *ring);
-
-/* In a forked child: lets go of the parent's ring without disturbing it. */
-void ps_ring_forget(struct ps_ring *ring);
 
 /*
  * Hands what was prepared to the kernel; a deferred ring's completions are collected on the way, which

@@ -470,7 +470,7 @@ static const char *messages_of(void (*act)(void))
 		ps_fork_child();
 		ps_pinned_fork_child();
 		ps_fixed_end(&fixed);
-		ps_ring_forget(&ring);
+		ps_ring_close(&ring);
 		open_rings();
 		act();
 		ps_table_close();

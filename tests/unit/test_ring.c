@@ -589,7 +589,7 @@ START_TEST(a_forked_child_lets_go)
 	if (pid == 0) {
 		int fd = ring.fd;
 
-		ps_ring_forget(&ring);
+		ps_ring_close(&ring);
 		_exit(ring.fd != -1 || fcntl(fd, F_GETFD) != -1 || ps_descriptor_is_ours(fd));
 	}
 	ck_assert_int_eq(scratch_wait(pid), 0);
@@ -600,7 +600,7 @@ START_TEST(a_forked_child_lets_go)
 	submit_pipe(3, memory, 1);
 	pid = fork();
 	if (pid == 0) {
-		ps_ring_forget(&ring);
+		ps_ring_close(&ring);
 		_exit(0);
 	}
 	ck_assert_int_eq(scratch_wait(pid), 0);
