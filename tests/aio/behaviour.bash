@@ -34,6 +34,16 @@ configurations() {
 # Where programs have their files.
 WHERE=$TMP
 
+# judge NAME STATUS: writes to $TMP/NAME.wrong what is wrong with a run, from what it wrote and how it ended.
+judge() {
+	{
+		(($2 == 0)) || echo "exit status $2"
+		head -n 20 "$TMP/$1.err"
+		grep '^not ok' "$TMP/$1.out"
+		grep -q '^\(not \)\?ok - ' "$TMP/$1.out" || echo "no case was run"
+	} >"$TMP/$1.wrong"
+}
+
 # run_in NAME COMMAND...: runs a program of behaviour.h in a directory of its own, which is its first
 # argument. What it prints is in $TMP/NAME.out, what is wrong with it in $TMP/NAME.wrong.
 run_in() {
@@ -43,11 +53,7 @@ run_in() {
 	mkdir "$directory"
 	{ env "${@//DIRECTORY/$directory}" >"$TMP/$name.out" 2>"$TMP/$name.err"; } 2>/dev/null
 	status=$?
-	{
-		((status == 0)) || echo "exit status $status"
-		head -n 20 "$TMP/$name.err"
-		grep '^not ok' "$TMP/$name.out"
-	} >"$TMP/$name.wrong"
+	judge "$name" "$status"
 	rm -rf "$directory"
 }
 
@@ -73,7 +79,9 @@ reap_tables() {
 
 # result NAME WHAT: the case WHAT, which is that nothing is wrong with run NAME.
 result() {
-	if [[ -s $TMP/$1.wrong ]]; then
+	if [[ ! -e $TMP/$1.wrong ]]; then
+		notok "$2" "it was not run"
+	elif [[ -s $TMP/$1.wrong ]]; then
 		notok "$2" "$(<"$TMP/$1.wrong")"
 	else
 		ok "$2"
@@ -151,6 +159,7 @@ counted() {
 	local configuration=$1 filter=$2
 
 	shift 2
+	rm -f "$TMP/report.json"
 	STATS=$TMP/report.json run_with "$configuration" counted "$1" DIRECTORY "${@:2}"
 	check "$configuration: $filter" jq -e ".aio | $filter" "$TMP/report.json"
 }

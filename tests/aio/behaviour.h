@@ -333,6 +333,26 @@ static inline void sleep_ms(long milliseconds)
 		;
 }
 
+/*
+ * Reads the first count blocks of a file (64 at most) into memory, one request a block, which notify
+ * resfd unless it is -1. What io_submit() returns.
+ */
+static inline int submit_blocks(io_context_t context, int fd, struct iocb *iocb, char *memory,
+				size_t block, int count, int resfd)
+{
+	struct iocb *list[64];
+
+	need(count <= 64, "few blocks");
+	for (int i = 0; i < count; i++) {
+		io_prep_pread(&iocb[i], fd, memory + (size_t)i * block, block,
+			      (long long)((size_t)i * block));
+		if (resfd >= 0)
+			io_set_eventfd(&iocb[i], resfd);
+		list[i] = &iocb[i];
+	}
+	return io_submit(context, count, list);
+}
+
 /* Is this run under the shim with this engine? For what the shim is known to do otherwise. */
 static inline bool may_have_ring(const char *engine)
 {

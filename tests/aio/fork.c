@@ -14,15 +14,9 @@ static char *memory;
 
 static void submit_reads(io_context_t context, int fd)
 {
-	struct iocb *list[REQUESTS];
-
 	memset(memory, 0xee, (size_t)REQUESTS * BLOCK);
-	for (int i = 0; i < REQUESTS; i++) {
-		io_prep_pread(&iocb[i], fd, memory + (size_t)i * BLOCK, BLOCK,
-			      (long long)i * BLOCK);
-		list[i] = &iocb[i];
-	}
-	need(io_submit(context, REQUESTS, list) == REQUESTS, "io_submit");
+	need(submit_blocks(context, fd, iocb, memory, BLOCK, REQUESTS, -1) == REQUESTS,
+	     "io_submit");
 }
 
 static bool reap_reads(io_context_t context)

@@ -6,7 +6,7 @@
 
 # shellcheck source=tests/lib/case.sh
 . "$(dirname "$0")/../lib/case.sh"
-need cc python3
+need cc c++ python3
 
 header=$TOP/aio/pinshim_aio.h
 # shellcheck disable=SC2206 # CC may have arguments
@@ -15,12 +15,8 @@ link=(-L"$BUILD" -lpinshim-aio)
 export LD_LIBRARY_PATH=$BUILD
 
 check "the header is C99" "${compile[@]}" -std=c99 -pedantic -fsyntax-only "$header"
-if type -P c++ >/dev/null; then
-	check "the header is C++11" c++ -I"$TOP/aio" -Wall -Wextra -Werror -std=c++11 -pedantic \
-		-fsyntax-only -x c++ "$header"
-else
-	skip "the header is C++11" "no C++ compiler"
-fi
+check "the header is C++11" c++ -I"$TOP/aio" -Wall -Wextra -Werror -std=c++11 -pedantic \
+	-fsyntax-only -x c++ "$header"
 
 # The manual's example, as C and as C++.
 awk '/^#include <stdio.h>/ { inside = 1 } /^\.Ed/ { inside = 0 } inside' \
@@ -31,10 +27,8 @@ check "the manual's example: reads" \
 	test "$(PINSHIM_STATS=off "$TMP/example" "$TMP/some")" = "12345 bytes"
 check "the manual's example: says what fails" \
 	test "$(PINSHIM_STATS=off "$TMP/example" "$TMP/none")" = "$TMP/none cannot be opened"
-if type -P c++ >/dev/null; then
-	check "the manual's example: is C++, too" c++ -I"$TOP/aio" -x c++ -o "$TMP/example_cxx" \
-		"$TMP/example.c" "${link[@]}"
-fi
+check "the manual's example: is C++, too" c++ -I"$TOP/aio" -x c++ -o "$TMP/example_cxx" \
+	"$TMP/example.c" "${link[@]}"
 
 check "a program: compiles" "${compile[@]}" -D_GNU_SOURCE -o "$TMP/linked" \
 	"$TOP/tests/aio/linked.c" "${link[@]}"

@@ -53,11 +53,7 @@ run_in() {
 	for direction in read write; do
 		echo "$(<"/sys/block/${device#/dev/}/dev") 0" >"$group/blkio.throttle.${direction}_bps_device"
 	done
-	{
-		((status == 0)) || echo "exit status $status"
-		head -n 20 "$TMP/$name.err"
-		grep '^not ok' "$TMP/$name.out"
-	} >"$TMP/$name.wrong"
+	judge "$name" "$status"
 	rm -rf "$TMP/mount/files"
 }
 

@@ -29,17 +29,8 @@ static struct iocb iocb[REQUESTS];
 
 static bool submit_reads(io_context_t context, int fd, int resfd, int count)
 {
-	struct iocb *list[REQUESTS];
-
 	memset(memory, 0xee, (size_t)REQUESTS * BLOCK);
-	for (int i = 0; i < count; i++) {
-		io_prep_pread(&iocb[i], fd, memory + (size_t)i * BLOCK, BLOCK,
-			      (long long)i * BLOCK);
-		if (resfd >= 0)
-			io_set_eventfd(&iocb[i], resfd);
-		list[i] = &iocb[i];
-	}
-	return io_submit(context, count, list) == count;
+	return submit_blocks(context, fd, iocb, memory, BLOCK, count, resfd) == count;
 }
 
 /* Takes up to most events out of the ring. */

@@ -17,15 +17,8 @@ static char *memory;
 
 static void submit_reads(int fd, int count)
 {
-	struct iocb *list[REQUESTS];
-
 	memset(memory, 0xee, (size_t)REQUESTS * BLOCK);
-	for (int i = 0; i < count; i++) {
-		io_prep_pread(&iocb[i], fd, memory + (size_t)i * BLOCK, BLOCK,
-			      (long long)i * BLOCK);
-		list[i] = &iocb[i];
-	}
-	need(io_submit(context, count, list) == count, "io_submit");
+	need(submit_blocks(context, fd, iocb, memory, BLOCK, count, -1) == count, "io_submit");
 }
 
 static bool reap_reads(int count)

@@ -7,7 +7,7 @@
 . "$(dirname "$0")/../lib/case.sh"
 # shellcheck source=tests/programs/tables.bash
 . "$(dirname "$0")/tables.bash"
-need jq python3
+need groff jq mandoc python3
 
 stats=$TOP/allocator/pinshim-stats.5
 pinshim1=$TOP/tools/pinshim.1
@@ -38,8 +38,8 @@ between() {
 
 for page in "${pages[@]}"; do
 	name=${page##*/}
-	! type -P mandoc >/dev/null || check "$name: mandoc has nothing to say" mandoc -T lint -W warning "$page"
-	! type -P groff >/dev/null || check "$name: nor has groff" test -z "$(groff -mandoc -ww -z "$page" 2>&1)"
+	check "$name: mandoc has nothing to say" mandoc -T lint -W warning "$page"
+	check "$name: nor has groff" test -z "$(groff -mandoc -ww -z "$page" 2>&1)"
 done
 
 # Variables, by the code's own table of them, and as the library prints them.
@@ -51,7 +51,7 @@ preload PINSHIM_LOG=debug -- true 2>&1 | sed -nE 's/^pinshim\[[0-9]+\]: (PINSHIM
 check "variables: those that are printed are among them" test -s "$TMP/printed" -a \
 	-z "$(comm -23 "$TMP/printed" "$TMP/variables")"
 arguments Ev "${pages[@]}" | grep '^PINSHIM_' | sort -u >"$TMP/mentioned"
-check "variables: no page speaks of another" test -z "$(comm -23 "$TMP/mentioned" "$TMP/variables" | xargs)"
+check "variables: no page speaks of another" test -s "$TMP/mentioned" -a -z "$(comm -23 "$TMP/mentioned" "$TMP/variables" | xargs)"
 while read -r variable; do
 	# Not here: a path is a right value of some.
 	(cd "$TMP" && preload "$variable=?" -- true 2>"$TMP/err")

@@ -74,7 +74,6 @@ says '^present 1, pinned 1$'
 check "and there is no other block" test -z "$(ls "$TMP/blocks")"
 
 # Every setting is in the manual page and the README's table names none that is not.
-"$BUILD/pinshim" stat >"$TMP/nothing" 2>&1
 env LD_PRELOAD="$LIB" PINSHIM_LOG=debug /bin/true 2>&1 |
 	sed -n 's/^pinshim\[[0-9]*\]: \(PINSHIM_[A-Z_]*\)=.*/\1/p' | sort >"$TMP/settings"
 sed -n 's/^\.It Ev \(PINSHIM.*\)/\1/p' "$TOP/interpose/pinshim.7" | tr -d ' ' | tr ',' '\n' |
@@ -82,5 +81,5 @@ sed -n 's/^\.It Ev \(PINSHIM.*\)/\1/p' "$TOP/interpose/pinshim.7" | tr -d ' ' | 
 grep -o '^| `PINSHIM_[A-Z_]*' "$TOP/README.md" | grep -o 'PINSHIM_.*' | sort >"$TMP/table"
 check "the settings are printed" test "$(wc -l <"$TMP/settings")" -gt 10
 check "every setting is in pinshim(7)" test -z "$(comm -23 "$TMP/settings" "$TMP/documented")"
-check "the README's table names settings only" test -z "$(comm -23 "$TMP/table" "$TMP/settings")"
+check "the README's table names settings only" test -s "$TMP/table" -a -z "$(comm -23 "$TMP/table" "$TMP/settings")"
 finish
