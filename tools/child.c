@@ -10,13 +10,21 @@
 
 #include "os.h"
 
-size_t ps_child_read(int fd, char *buffer, size_t size)
+/* Reads to the end, or size bytes. How many they were. */
+static size_t read_all(int fd, void *to, size_t size)
 {
 	size_t length = 0;
 	ssize_t got;
 
-	while (length < size - 1 && (got = ps_os_read(fd, buffer + length, size - 1 - length)) > 0)
+	while (length < size && (got = ps_os_read(fd, (char *)to + length, size - length)) > 0)
 		length += (size_t)got;
+	return length;
+}
+
+size_t ps_child_read(int fd, char *buffer, size_t size)
+{
+	const size_t length = read_all(fd, buffer, size - 1);
+
 	buffer[length] = '\0';
 	return length;
 }
@@ -35,16 +43,6 @@ bool ps_child_wait(pid_t child, struct ps_text *why)
 	else if (WEXITSTATUS(status) != 0)
 		ps_text_add(why, "the child process ended with status %d", WEXITSTATUS(status));
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-static bool read_result(int fd, void *result, size_t size)
-{
-	size_t length = 0;
-	ssize_t got;
-
-	while (length < size && (got = ps_os_read(fd, (char *)result + length, size - length)) > 0)
-		length += (size_t)got;
-	return length == size;
 }
 
 bool ps_child_ask(void (*work)(void *result), void *result, size_t size, unsigned seconds,
@@ -67,7 +65,7 @@ bool ps_child_ask(void (*work)(void *result), void *result, size_t size, unsigne
 	close(ends[1]);
 	if (child < 0)
 		ps_text_add(why, "no child process can be made: %s", strerrordesc_np(errno));
-	whole = child > 0 && read_result(ends[0], result, size);
+	whole = child > 0 && read_all(ends[0], result, size) == size;
 	close(ends[0]);
 	return child > 0 && ps_child_wait(child, why) && whole;
 }

@@ -229,7 +229,8 @@ static void check_cuda(struct ps_doctor *doctor)
 		  "opens the CUDA driver itself, which is reached by dlsym()" },
 	};
 
-	if (!check_ways(doctor, "cuda", way, sizeof(way) / sizeof(way[0])))
+	doctor->uses_cuda = check_ways(doctor, "cuda", way, sizeof(way) / sizeof(way[0]));
+	if (!doctor->uses_cuda)
 		ps_findings_add(&doctor->findings, PS_STATE_OK, "cuda", NULL,
 				"not used, as far as the program's files tell");
 }
@@ -276,9 +277,6 @@ static void check_libraries(struct ps_doctor *doctor)
 
 void ps_doctor_program(struct ps_doctor *doctor)
 {
-	static const enum ps_trait cuda[] = { PS_TRAIT_RUNTIME_SHARED, PS_TRAIT_RUNTIME_STATIC,
-					      PS_TRAIT_RUNTIME_OPENED, PS_TRAIT_DRIVER,
-					      PS_TRAIT_DRIVER_OPENED };
 	int rc = ps_program_open(&doctor->program, doctor->name);
 
 	if (rc < 0) {
@@ -289,8 +287,6 @@ void ps_doctor_program(struct ps_doctor *doctor)
 	if (ps_program_look(&doctor->program) < 0)
 		ps_findings_add(&doctor->findings, PS_STATE_WARNING, "program", NULL,
 				"out of memory: not all of it was looked at");
-	for (size_t i = 0; i < sizeof(cuda) / sizeof(cuda[0]); i++)
-		doctor->uses_cuda |= shown(doctor, cuda[i]) != NULL;
 	check_file(doctor);
 	if (!check_sanitizer(doctor))
 		check_allocator(doctor);
