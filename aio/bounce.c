@@ -46,16 +46,15 @@ int ps_bounce_begin(struct ps_bounce *bounce, const struct ps_file *file,
 		 (transfer->parts > 1 ? transfer->parts : 0) * sizeof(struct iovec);
 	if (length < file->memory_align)
 		length = file->memory_align;
-	error = ps_buffer_get(&bounce->memory, length);
+	error = ps_buffer_get(&bounce->buffer, length);
 	if (error < 0)
 		return error;
-	bounce->buffer = bounce->memory.memory;
-	keep_parts(bounce, bounce->buffer + bounce->length);
+	keep_parts(bounce, bounce->buffer.memory + bounce->length);
 	cursor = begin(bounce);
 	if (transfer->write)
-		error = ps_cursor_read(&cursor, bounce->buffer, transfer->length);
+		error = ps_cursor_read(&cursor, bounce->buffer.memory, transfer->length);
 	if (error < 0)
-		ps_buffer_put(&bounce->memory);
+		ps_buffer_put(&bounce->buffer);
 	return error;
 }
 
@@ -70,9 +69,9 @@ int64_t ps_bounce_end(struct ps_bounce *bounce, int64_t result)
 		if (result > (int64_t)wanted->length)
 			result = (int64_t)wanted->length;
 		if (!wanted->write &&
-		    ps_cursor_write(&cursor, bounce->buffer + skip, (size_t)result) < 0)
+		    ps_cursor_write(&cursor, bounce->buffer.memory + skip, (size_t)result) < 0)
 			result = -EFAULT;
 	}
-	ps_buffer_put(&bounce->memory);
+	ps_buffer_put(&bounce->buffer);
 	return result;
 }

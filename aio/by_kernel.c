@@ -16,6 +16,7 @@
 #include "config.h"
 #include "context_state.h"
 #include "count.h"
+#include "deadline.h"
 #include "descriptor.h"
 #include "kernel.h"
 #include "os.h"
@@ -61,7 +62,7 @@ static enum treatment treat(struct ps_context *context, const struct iocb *iocb,
 	if (file == NULL || !(file->is & PS_FILE_DIRECT))
 		return PASS;
 	if (ps_config.aio_repair != PS_AIO_REPAIR_ON ||
-	    !(file->is & (request->transfer.write ? PS_FILE_WRITABLE : PS_FILE_READABLE)) ||
+	    !ps_file_allows(file, request->transfer.write) ||
 	    !ps_repair_needed(file, &request->transfer))
 		return DIRECT;
 	request->file = *file;
@@ -153,7 +154,11 @@ static void make_null(struct iocb *iocb, int fd, uint64_t buffer, uint64_t lengt
 	iocb->aio_rw_flags = 0;
 }
 
-/* The request that goes to the kernel in place of iocb: aligned, or none because it is done. */
+/*
+ * The request that goes to the kernel in place of iocb: aligned, or none because it is done. Done before the
+ * kernel has accepted it: what it then refuses has happened all the same, which shows where the program
+ * submits it again and it is an append.
+ */
 static void fill_record(struct ps_record *record, struct iocb *iocb, const struct request *request,
 			int null)
 {
@@ -169,7 +174,7 @@ static void fill_record(struct ps_record *record, struct iocb *iocb, const struc
 		return;
 	}
 	record->iocb.aio_lio_opcode = request->transfer.write ? IOCB_CMD_PWRITE : IOCB_CMD_PREAD;
-	record->iocb.aio_buf = (uint64_t)(uintptr_t)record->bounce.buffer;
+	record->iocb.aio_buf = (uint64_t)(uintptr_t)record->bounce.buffer.memory;
 	record->iocb.aio_nbytes = record->bounce.length;
 	record->iocb.aio_offset = (int64_t)record->bounce.offset;
 }
@@ -261,22 +266,26 @@ int ps_by_kernel_submit(struct ps_context *context, long count, struct iocb **io
 	return accepted > 0 ? (int)accepted : result;
 }
 
-/* Makes the event of a record the event of the program's request. Returns what it is traced as. */
-static enum ps_trace_kind restore(struct ps_context *context, struct io_event *event)
+/*
+ * Makes the event of a record the event of the program's request. Returns what it is traced as; *length is
+ * what the request asked for, or 0 of one that is not known.
+ */
+static enum ps_trace_kind restore(struct ps_context *context, struct io_event *event,
+				  uint64_t *length)
 {
 	const uint64_t first = (uint64_t)(uintptr_t)context->record;
 	const uint64_t end = (uint64_t)(uintptr_t)(context->record + PS_RECORDS);
 	struct ps_record *record;
 	bool done;
 
+	*length = 0;
 	if (event->obj < first || event->obj >= end)
 		return PS_TRACE_TOLD;
 	record = (struct ps_record *)(uintptr_t)event->obj;
 	event->res = record->done ? record->result : ps_bounce_end(&record->bounce, event->res);
 	event->obj = record->object;
 	event->data = record->data;
-	if (event->res >= 0 && (uint64_t)event->res < record->length)
-		ps_aio_count(PS_AIO(partial), 1);
+	*length = record->length;
 	done = record->done;
 	give_record(context, record);
 	return done ? PS_TRACE_DONE : PS_TRACE_BOUNCE;
@@ -284,23 +293,18 @@ static enum ps_trace_kind restore(struct ps_context *context, struct io_event *e
 
 static void restore_all(struct ps_context *context, long count, struct io_event *events)
 {
-	uint64_t bytes = 0, failed = 0;
+	struct ps_tally tally = { 0 };
 
 	for (long i = 0; i < count; i++) {
 		enum ps_trace_kind kind = PS_TRACE_TOLD;
+		uint64_t length = 0;
 
 		if (context->record != NULL)
-			kind = restore(context, &events[i]);
+			kind = restore(context, &events[i], &length);
 		ps_trace_io_complete(events[i].obj, PS_TRACE_KERNEL, kind, events[i].res);
-		if (events[i].res >= 0)
-			bytes += (uint64_t)events[i].res;
-		else
-			failed++;
+		ps_tally_add(&tally, events[i].res, length);
 	}
-	if (bytes > 0)
-		ps_aio_count(PS_AIO(bytes), bytes);
-	if (failed > 0)
-		ps_aio_count(PS_AIO(failed), failed);
+	ps_tally_count(&tally);
 }
 
 int ps_by_kernel_getevents(struct ps_context *context, long least, long most,
@@ -330,7 +334,7 @@ void ps_by_kernel_drain(struct ps_context *context)
 
 	while (atomic_load(&context->records) > 0) {
 		/* Another thread may have the last one in hand, so that no more is to come. */
-		struct timespec a_moment = { .tv_nsec = 1000000 };
+		struct timespec a_moment = { .tv_nsec = PS_MILLISECOND };
 		int count = ps_kernel_getevents(id, 1, sizeof(events) / sizeof(events[0]), events,
 						&a_moment, NULL);
 

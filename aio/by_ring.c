@@ -15,6 +15,7 @@
 #include "config.h"
 #include "context_state.h"
 #include "count.h"
+#include "deadline.h"
 #include "os.h"
 #include "trace.h"
 
@@ -27,10 +28,6 @@
 
 /* Flags that mean the same to both. */
 #define FLAGS_SERVED (RWF_DSYNC | RWF_SYNC | RWF_NOWAIT)
-
-/* Nanoseconds; for ever. */
-#define NO_DEADLINE UINT64_MAX
-#define SECOND UINT64_C(1000000000)
 
 struct request {
 	struct ps_transfer transfer;
@@ -51,11 +48,6 @@ struct batch {
 	unsigned prepared;
 	long accepted;
 	int error; /* that ended it, or 0 */
-};
-
-/* What a number of completions came to. */
-struct tally {
-	uint64_t bytes, failed, partial;
 };
 
 uint32_t ps_by_ring_in_flight(const struct ps_context *context)
@@ -96,6 +88,13 @@ static void give_slot(struct ps_context *context, uint32_t number)
 	context->slot[given & (context->slots - 1)].free = number;
 	atomic_store_explicit(&context->given, given + 1, memory_order_release);
 }
+
+/*
+ * fsyncs that rings have in flight. The kernel has a thread of its own do each; when one sleeps while
+ * another waits, it has the program's thread make one more, for which it interrupts it (EINTR). So there is
+ * one at a time, and the kernel's AIO serves the others.
+ */
+static atomic_uint syncing;
 
 /* A ring and what belongs to it. */
 struct parts {
@@ -197,6 +196,7 @@ int ps_by_ring_begin(struct ps_context *context, enum ps_ring_kind kind)
 	context->done = (struct io_event *)(context->slot + context->slots);
 	for (uint32_t i = 0; i < context->slots; i++)
 		context->slot[i].free = i;
+	atomic_store(&context->in_hand, 0);
 	atomic_store(&context->taken, 0);
 	atomic_store(&context->given, context->slots);
 	return 0;
@@ -234,6 +234,7 @@ void ps_by_ring_end(struct ps_context *context, bool forked)
 
 void ps_by_ring_fork_child(void)
 {
+	atomic_store(&syncing, 0);
 	for (unsigned i = 0; i < IDLE; i++)
 		if (idle[i].slot != NULL)
 			end_parts(&idle[i]);
@@ -261,15 +262,12 @@ static bool extends(struct ps_context *context, const struct request *request)
 static bool read_transfer(struct ps_context *context, const struct iocb *iocb,
 			  struct request *request)
 {
-	const uint32_t access = PS_FILE_READABLE | PS_FILE_WRITABLE;
-
 	if (ps_transfer_of(iocb, &request->single, &request->transfer) < 0)
 		return false;
 	for (unsigned i = 0; i < request->transfer.parts; i++)
 		if ((uint64_t)(uintptr_t)request->transfer.part[i].iov_base >> ADDRESS_BITS != 0)
 			return false;
-	if (!(request->file->is & access &
-	      (request->transfer.write ? PS_FILE_WRITABLE : PS_FILE_READABLE)))
+	if (!ps_file_allows(request->file, request->transfer.write))
 		return false;
 	if (request->transfer.flags & ~FLAGS_SERVED || request->transfer.length > PS_TRANSFER_MAX)
 		return false;
@@ -289,6 +287,8 @@ static bool read_request(struct ps_context *context, const struct iocb *iocb,
 		return false;
 	request->fsync = iocb->aio_lio_opcode == IOCB_CMD_FSYNC ||
 			 iocb->aio_lio_opcode == IOCB_CMD_FDSYNC;
+	if (request->fsync && context->ring.kind == PS_RING_DEFERRED && atomic_load(&syncing) > 0)
+		return false;
 	if (request->fsync)
 		return iocb->aio_buf == 0 && iocb->aio_offset == 0 && iocb->aio_nbytes == 0 &&
 		       iocb->aio_rw_flags == 0;
@@ -308,6 +308,7 @@ static void prepare_fsync(struct io_uring_sqe *sqe, struct ps_slot *slot, const 
 			    iocb->aio_lio_opcode == IOCB_CMD_FDSYNC ? IORING_FSYNC_DATASYNC : 0);
 	slot->kind = PS_SLOT_PASSED;
 	slot->length = 0;
+	atomic_fetch_add(&syncing, 1);
 }
 
 /*
@@ -379,7 +380,7 @@ static bool prepare_bounce(struct ps_context *context, struct io_uring_sqe *sqe,
 	bounce = &context->bounce[number];
 	if (ps_bounce_begin(bounce, request->file, &request->transfer) < 0)
 		return false;
-	part = (struct iovec){ bounce->buffer, bounce->length };
+	part = (struct iovec){ bounce->buffer.memory, bounce->length };
 	aligned.part = &part;
 	aligned.parts = 1;
 	aligned.offset = bounce->offset;
@@ -416,6 +417,8 @@ static void take_back(struct ps_context *context, struct batch *batch)
 
 	if (batch->kind[batch->prepared] == PS_SLOT_BOUNCE)
 		ps_bounce_end(&context->bounce[number], -ECANCELED);
+	else if (batch->kind[batch->prepared] == PS_SLOT_PASSED)
+		atomic_fetch_sub(&syncing, 1);
 	untake_slot(context, number);
 }
 
@@ -527,32 +530,12 @@ int ps_by_ring_submit(struct ps_context *context, long count, struct iocb **iocb
 	return batch.accepted > 0 ? (int)batch.accepted : batch.error;
 }
 
-static void add_result(struct tally *tally, int64_t result, uint64_t length)
-{
-	if (result < 0) {
-		tally->failed++;
-	} else {
-		tally->bytes += (uint64_t)result;
-		tally->partial += (uint64_t)result < length;
-	}
-}
-
-static void count_tally(const struct tally *tally)
-{
-	if (tally->bytes > 0)
-		ps_aio_count(PS_AIO(bytes), tally->bytes);
-	if (tally->failed > 0)
-		ps_aio_count(PS_AIO(failed), tally->failed);
-	if (tally->partial > 0)
-		ps_aio_count(PS_AIO(partial), tally->partial);
-}
-
 /*
  * Reads completions into events. A bounced one keeps its slot, whose number and 1 is in res2: data is
  * copied when the lock is free. Completion lock.
  */
 static long read_completions(struct ps_context *context, long most, struct io_event *events,
-			     struct tally *tally)
+			     struct ps_tally *tally)
 {
 	struct io_uring_cqe *cqe;
 	unsigned head, seen = 0;
@@ -576,10 +559,13 @@ static long read_completions(struct ps_context *context, long most, struct io_ev
 										     : cqe->res };
 		if (slot->kind == PS_SLOT_BOUNCE) {
 			events[count].res2 = (int64_t)number + 1;
+			atomic_fetch_add(&context->in_hand, 1);
 		} else {
-			add_result(tally, events[count].res, slot->length);
+			ps_tally_add(tally, events[count].res, slot->length);
 			ps_trace_io_complete(slot->object, PS_TRACE_RING, slot->kind,
 					     events[count].res);
+			if (slot->kind == PS_SLOT_PASSED)
+				atomic_fetch_sub(&syncing, 1);
 			give_slot(context, (uint32_t)number);
 		}
 		count++;
@@ -590,7 +576,7 @@ static long read_completions(struct ps_context *context, long most, struct io_ev
 
 /* Copies what was read into bounce buffers. */
 static void end_bounces(struct ps_context *context, long count, struct io_event *events,
-			struct tally *tally)
+			struct ps_tally *tally)
 {
 	for (long i = 0; i < count; i++) {
 		const uint32_t number = (uint32_t)(events[i].res2 - 1);
@@ -599,10 +585,11 @@ static void end_bounces(struct ps_context *context, long count, struct io_event 
 			continue;
 		events[i].res2 = 0;
 		events[i].res = ps_bounce_end(&context->bounce[number], events[i].res);
-		add_result(tally, events[i].res, context->slot[number].length);
+		ps_tally_add(tally, events[i].res, context->slot[number].length);
 		ps_trace_io_complete(events[i].obj, PS_TRACE_RING, PS_TRACE_BOUNCE, events[i].res);
 		ps_lock(&context->completion);
 		give_slot(context, number);
+		atomic_fetch_sub(&context->in_hand, 1);
 		ps_unlock(&context->completion);
 	}
 }
@@ -610,14 +597,14 @@ static void end_bounces(struct ps_context *context, long count, struct io_event 
 /* What is there now. */
 static long reap(struct ps_context *context, long most, struct io_event *events)
 {
-	struct tally tally = { 0 };
+	struct ps_tally tally = { 0 };
 	long count;
 
 	ps_lock(&context->completion);
 	count = read_completions(context, most, events, &tally);
 	ps_unlock(&context->completion);
 	end_bounces(context, count, events, &tally);
-	count_tally(&tally);
+	ps_tally_count(&tally);
 	return count;
 }
 
@@ -662,11 +649,11 @@ static void keep(struct ps_context *context, const struct io_event *events, long
 
 int ps_by_ring_drain(struct ps_context *context)
 {
-	static const struct timespec a_moment = { .tv_nsec = SECOND / 1000 };
+	static const struct timespec a_moment = { .tv_nsec = PS_MILLISECOND };
 	struct io_event events[64];
 	const long most = sizeof(events) / sizeof(events[0]);
 
-	while (ps_by_ring_in_flight(context) > 0) {
+	while (ps_by_ring_in_flight(context) > atomic_load(&context->in_hand)) {
 		const long count = reap(context, most, events);
 		int error;
 
@@ -695,47 +682,48 @@ void ps_by_ring_wake(struct ps_context *context)
 		ps_ring_unprepare(&context->ring, 1);
 }
 
-/* Nanoseconds of CLOCK_MONOTONIC; NO_DEADLINE without a timeout. */
-static uint64_t deadline_of(const struct timespec *timeout)
-{
-	if (timeout == NULL || timeout->tv_sec > INT32_MAX)
-		return NO_DEADLINE;
-	if (timeout->tv_sec < 0)
-		return 0;
-	return ps_os_now() + (uint64_t)timeout->tv_sec * SECOND + (uint64_t)timeout->tv_nsec;
-}
-
 /* Sleeps until there is something to look at. 0; -ETIME; -EINTR; other -errno. */
 static int sleep_until(struct ps_context *context, long count, uint64_t deadline,
 		       const sigset_t *mask)
 {
 	/* With several readers nobody knows how many are left when it comes to its own. */
 	const unsigned least = context->ring.kind == PS_RING_DEFERRED ? (unsigned)count : 1;
-	struct timespec left = { 0 };
-	uint64_t now;
+	struct timespec left;
 	int error;
 
-	if (deadline != NO_DEADLINE) {
-		now = ps_os_now();
-		if (now >= deadline)
-			return -ETIME;
-		left.tv_sec = (time_t)((deadline - now) / SECOND);
-		left.tv_nsec = (long)((deadline - now) % SECOND);
-	}
-	error = ps_ring_wait(&context->ring, least, deadline == NO_DEADLINE ? NULL : &left, mask);
+	if (!ps_deadline_left(deadline, &left))
+		return -ETIME;
+	error = ps_ring_wait(&context->ring, least, deadline == PS_NO_DEADLINE ? NULL : &left,
+			     mask);
 	if (error == -EEXIST) {
 		/* Another thread's, that was made behind our back: its owner has to collect. */
-		ps_os_sleep(SECOND / 1000);
+		ps_os_sleep(PS_MILLISECOND);
 		error = 0;
 	}
 	return error;
+}
+
+/*
+ * Waits for events until the deadline. Whoever settles or ends the context changes the engine, and then
+ * looks at waiting: until then the ring is there. What came is counted in *count. 0 or -errno.
+ */
+static int wait_for_events(struct ps_context *context, long least, long most,
+			   struct io_event *events, uint64_t deadline, const sigset_t *mask,
+			   long *count)
+{
+	int error = 0;
+
+	while (*count < least && error == 0 && ps_context_engine(context) == PS_ENGINE_RING) {
+		error = sleep_until(context, least - *count, deadline, mask);
+		*count += reap_all(context, most - *count, events + *count);
+	}
+	return error == -ETIME ? 0 : error;
 }
 
 int ps_by_ring_getevents(struct ps_context *context, long least, long most, struct io_event *events,
 			 struct timespec *timeout, const sigset_t *mask, bool *settled)
 {
 	const bool at_once = timeout != NULL && timeout->tv_sec <= 0 && timeout->tv_nsec <= 0;
-	uint64_t deadline;
 	unsigned engine;
 	int error = 0;
 	long count;
@@ -744,25 +732,20 @@ int ps_by_ring_getevents(struct ps_context *context, long least, long most, stru
 	if (least < 0 || least > most)
 		return -EINVAL;
 	count = reap_all(context, most, events);
-	if (count < most && (count < least || at_once || least == 0)) {
+	if (count == most || (count >= least && least > 0 && !at_once))
+		return (int)count;
+	atomic_fetch_add(&context->waiting, 1);
+	if (atomic_load(&context->engine) != PS_ENGINE_ENDED) {
 		ps_ring_collect(&context->ring);
 		count += reap_all(context, most - count, events + count);
-	}
-	if (count >= least || at_once)
-		return (int)count;
-	deadline = deadline_of(timeout);
-	/* Whoever settles or ends the context changes the engine, and then looks at waiting. */
-	atomic_fetch_add(&context->waiting, 1);
-	while (count < least && error == 0 && ps_context_engine(context) == PS_ENGINE_RING) {
-		error = sleep_until(context, least - count, deadline, mask);
-		count += reap_all(context, most - count, events + count);
+		if (count < least && !at_once)
+			error = wait_for_events(context, least, most, events,
+						ps_deadline_of(timeout), mask, &count);
 	}
 	engine = ps_context_engine(context);
 	atomic_fetch_sub(&context->waiting, 1);
-	*settled = count < least && engine == PS_ENGINE_KERNEL;
+	*settled = count < least && !at_once && engine == PS_ENGINE_KERNEL;
 	if (count == 0 && engine == PS_ENGINE_ENDED)
 		return -EINVAL;
-	if (count == 0 && error < 0 && error != -ETIME)
-		return error;
-	return (int)count;
+	return count == 0 && error < 0 ? error : (int)count;
 }

@@ -10,6 +10,7 @@
 #include "os.h"
 #include "reopen.h"
 #include "syscall.h"
+#include "transfer.h"
 
 /* Held while a descriptor of the program is without its O_DIRECT. */
 static struct ps_lock without_direct;
@@ -26,15 +27,8 @@ struct request {
 
 static int64_t transfer(int fd, const struct request *request)
 {
-	int64_t done;
-
-	do
-		done = request->write ? ps_os_pwritev(fd, request->part, request->parts,
-						      request->offset, request->flags)
-				      : ps_os_preadv(fd, request->part, request->parts,
-						     request->offset, request->flags);
-	while (done == -EINTR);
-	return done;
+	return ps_transfer_parts(fd, request->part, request->parts, request->offset, request->flags,
+				 request->write);
 }
 
 static int set_flags(int fd, int flags)

@@ -16,6 +16,7 @@
 #include "config.h"
 #include "context_state.h"
 #include "count.h"
+#include "deadline.h"
 #include "kernel.h"
 #include "log.h"
 #include "memory.h"
@@ -26,8 +27,6 @@
 
 #define BUCKETS 256
 #define PAGE_SHIFT 12
-#define NANOSECONDS_PER_MS 1000000u
-#define SECOND UINT64_C(1000000000)
 
 static _Atomic(struct ps_context *) buckets[BUCKETS];
 static struct ps_lock make = PS_LOCK_INIT;
@@ -156,7 +155,9 @@ static void decide(struct ps_context *context)
 		error = ps_by_ring_begin(context, PS_RING_SHARED);
 	ps_unlock(&make);
 	if (error < 0) {
-		say_kernel("an io_uring cannot be made for a context");
+		say_kernel(error == -ENOMEM ? "io_uring may not lock its memory: raise "
+					      "RLIMIT_MEMLOCK (ulimit -l)"
+					    : "an io_uring cannot be made for a context");
 		atomic_store(&context->engine, PS_ENGINE_KERNEL);
 		return;
 	}
@@ -191,6 +192,8 @@ static void settle(struct ps_context *context, enum cause cause)
 		if (context->record == NULL && ps_by_ring_in_flight(context) == 0 &&
 		    atomic_load(&context->done_count) == 0)
 			ps_context_kernel_ring(context)->magic = PS_KERNEL_RING_MAGIC;
+		/* Memory that is registered stays in memory, even if the program gives it back. */
+		ps_fixed_clear(&context->fixed, &context->ring);
 		ps_aio_count(PS_AIO(settled), 1);
 		say_settled(cause);
 	}
@@ -294,16 +297,6 @@ int ps_context_cancel(aio_context_t id, struct iocb *iocb, struct io_event *even
 	return ps_kernel_cancel(id, iocb, event);
 }
 
-/* Nanoseconds; UINT64_MAX: for ever. */
-static uint64_t nanoseconds(const struct timespec *timeout)
-{
-	if (timeout == NULL || timeout->tv_sec > INT32_MAX)
-		return UINT64_MAX;
-	return timeout->tv_sec < 0
-		       ? 0
-		       : (uint64_t)timeout->tv_sec * SECOND + (uint64_t)timeout->tv_nsec;
-}
-
 /*
  * A context settled while its ring had requests in flight: until these are done both are looked at in
  * turn, and then the kernel's AIO alone is waited for.
@@ -312,31 +305,28 @@ static int getevents_of_both(struct ps_context *context, long least, long most,
 			     struct io_event *events, struct timespec *timeout,
 			     const sigset_t *mask)
 {
-	const uint64_t began = ps_os_now(), allowed = nanoseconds(timeout);
-	struct timespec left = { 0 };
-	uint64_t passed = 0;
+	const uint64_t deadline = ps_deadline_of(timeout);
+	struct timespec left, at_once = { 0 };
 	int count = 0, more, error = 0;
 	bool settled;
 
 	while (ps_by_ring_in_flight(context) > 0) {
-		more = ps_by_ring_getevents(context, 0, most - count, events + count, &left, NULL,
-					    &settled);
+		more = ps_by_ring_getevents(context, 0, most - count, events + count, &at_once,
+					    NULL, &settled);
 		count += more > 0 ? more : 0;
-		more = ps_by_kernel_getevents(context, 0, most - count, events + count, &left,
+		more = ps_by_kernel_getevents(context, 0, most - count, events + count, &at_once,
 					      NULL);
 		if (more < 0)
 			return count > 0 ? count : more;
 		count += more;
-		passed = ps_os_now() - began;
-		if (count >= least || passed >= allowed || error < 0)
+		if (count >= least || error < 0 || !ps_deadline_left(deadline, &left))
 			return count > 0 ? count : error;
 		if (ps_by_ring_in_flight(context) > 0)
-			error = ps_os_sleep(NANOSECONDS_PER_MS);
+			error = ps_os_sleep(PS_MILLISECOND);
 	}
-	left.tv_sec = (time_t)((allowed - passed) / SECOND);
-	left.tv_nsec = (long)((allowed - passed) % SECOND);
+	ps_deadline_left(deadline, &left);
 	more = ps_by_kernel_getevents(context, least - count, most - count, events + count,
-				      allowed == UINT64_MAX ? NULL : &left, mask);
+				      deadline == PS_NO_DEADLINE ? NULL : &left, mask);
 	return count > 0 ? count + (more > 0 ? more : 0) : more;
 }
 
@@ -388,14 +378,16 @@ int ps_context_destroy(aio_context_t id)
 		ps_unlock(&context->submission);
 		return ps_kernel_destroy(id);
 	}
-	if (context->slots > 0)
-		ps_by_ring_drain(context);
+	/* What another thread is copying for the program, it has it until it is done. */
+	while (context->slots > 0 && ps_by_ring_drain(context) == 0 &&
+	       ps_by_ring_in_flight(context) > 0)
+		ps_os_sleep(PS_MILLISECOND / 10);
 	ps_by_kernel_drain(context);
 	atomic_store(&context->engine, PS_ENGINE_ENDED);
 	if (context->slots > 0)
 		ps_by_ring_wake(context);
 	while (atomic_load(&context->waiting) > 0)
-		ps_os_sleep(NANOSECONDS_PER_MS / 10);
+		ps_os_sleep(PS_MILLISECOND / 10);
 	ps_lock(&make);
 	ps_by_ring_end(context, false);
 	ps_by_kernel_end(context);
@@ -419,12 +411,29 @@ void ps_context_before_thread(void)
 	for_each(before_thread);
 }
 
+/*
+ * Can one have it? Others let it go soon, but not this thread, if its signal handler is what ends the
+ * process.
+ */
+static bool is_to_be_had(struct ps_lock *lock)
+{
+	for (unsigned tries = 0; tries < 100; tries++) {
+		if (ps_try_lock(lock)) {
+			ps_unlock(lock);
+			return true;
+		}
+		ps_os_sleep(PS_MILLISECOND / 10);
+	}
+	return false;
+}
+
 /* Whoever is in the middle of a submission, this thread's own signal handler too, is not waited for. */
 static void at_exit(struct ps_context *context)
 {
 	if (context->slots == 0 || !ps_try_lock(&context->submission))
 		return;
-	ps_by_ring_drain(context);
+	if (is_to_be_had(&context->completion))
+		ps_by_ring_drain(context);
 	ps_unlock(&context->submission);
 }
 

@@ -84,6 +84,7 @@ struct ps_context {
 	struct ps_bounce *bounce; /* one a slot, made at the first bounce */
 	_Atomic(uint32_t)
 		given; /* slots put back into the queue, ever; under the completion lock */
+	_Atomic(uint32_t) in_hand; /* completions whose data somebody is copying; the same */
 
 	/* What a ring completed before the context settled; under the completion lock. */
 	struct io_event *done; /* as many as slots */
@@ -131,8 +132,8 @@ int ps_by_ring_getevents(struct ps_context *context, long least, long most, stru
 			 struct timespec *timeout, const sigset_t *mask, bool *settled);
 
 /*
- * Waits for what is in flight and keeps it for ps_by_ring_take(); -errno where another thread alone can
- * enter the ring. Submission lock.
+ * Waits for what the kernel has in flight and keeps it for ps_by_ring_take(); -errno where another thread
+ * alone can enter the ring. Submission lock.
  */
 int ps_by_ring_drain(struct ps_context *context);
 

@@ -7,7 +7,6 @@
 #include "count.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 
 #include "counters.h"
 #include "pinned.h"
@@ -33,6 +32,16 @@ void ps_aio_count(unsigned word, uint64_t amount)
 		ps_count_add(words(ps_table(), ps_stripe_index()) + word, amount);
 		atomic_store_explicit(&kept, true, memory_order_release);
 	}
+}
+
+void ps_tally_count(const struct ps_tally *tally)
+{
+	if (tally->bytes > 0)
+		ps_aio_count(PS_AIO(bytes), tally->bytes);
+	if (tally->failed > 0)
+		ps_aio_count(PS_AIO(failed), tally->failed);
+	if (tally->partial > 0)
+		ps_aio_count(PS_AIO(partial), tally->partial);
 }
 
 void ps_aio_count_publish(void)

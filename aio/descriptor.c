@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "descriptor.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdatomic.h>

@@ -8,8 +8,8 @@
 
 #include "cached.h"
 #include "lock.h"
-#include "os.h"
 #include "reopen.h"
+#include "transfer.h"
 
 #define LOCKS 64
 
@@ -33,13 +33,8 @@ static int64_t transfer(int fd, char *block, uint64_t length, uint64_t offset, b
 			int flags)
 {
 	const struct iovec part = { block, length };
-	int64_t done;
 
-	do
-		done = write ? ps_os_pwritev(fd, &part, 1, offset, flags)
-			     : ps_os_preadv(fd, &part, 1, offset, flags);
-	while (done == -EINTR);
-	return done;
+	return ps_transfer_parts(fd, &part, 1, offset, flags, write);
 }
 
 /* Changes a block that is in the file as a whole. -EINVAL where it is not, or cannot be read. */

@@ -7,7 +7,6 @@
 #include <linux/magic.h>
 #include <linux/stat.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
@@ -235,4 +234,12 @@ void ps_file_closed_range(unsigned first, unsigned last)
 	for (unsigned i = 0; first <= last && i < count; i++)
 		atomic_fetch_add_explicit(&closings[(first + i) % DESCRIPTORS], 1,
 					  memory_order_release);
+}
+
+int ps_file_close(int fd)
+{
+	const long error = ps_syscall1(SYS_close, fd);
+
+	ps_file_closed(fd);
+	return (int)error;
 }

@@ -37,6 +37,12 @@ struct ps_file {
 	uint64_t inode;
 };
 
+/* Is it open for writing, or for reading? */
+static inline bool ps_file_allows(const struct ps_file *file, bool write)
+{
+	return (file->is & (write ? PS_FILE_WRITABLE : PS_FILE_READABLE)) != 0;
+}
+
 #define PS_FILES 16 /* that a context remembers */
 
 struct ps_files {
@@ -69,5 +75,8 @@ uint64_t ps_file_size(struct ps_files *files, const struct ps_file *file);
 void ps_file_closed(int fd);
 /* The same for all from first to last. */
 void ps_file_closed_range(unsigned first, unsigned last);
+
+/* Closes one and says so. 0 or -errno of close(2), after which it is closed, too. */
+int ps_file_close(int fd);
 
 #endif

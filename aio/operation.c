@@ -14,6 +14,7 @@
 #include "os.h"
 #include "syscall.h"
 #include "text.h"
+#include "transfer.h"
 #include "worker.h"
 
 #define PUBLIC __attribute__((visibility("default")))
@@ -78,7 +79,7 @@ static int look(struct ps_operation *operation)
 
 	if (error)
 		return error;
-	if (!(file.is & (write ? PS_FILE_WRITABLE : PS_FILE_READABLE)))
+	if (!ps_file_allows(&file, write))
 		return -EBADF;
 	if (write && file.is & PS_FILE_APPEND)
 		return -EINVAL;
@@ -271,10 +272,8 @@ static int64_t compare(const struct ps_operation *operation, int fd, char *memor
 		const char *wanted = memory_at(operation, at);
 		const uint64_t left = operation->reached - at;
 		struct iovec part = { memory, left < COMPARED ? left : COMPARED };
-		ssize_t count = ps_os_preadv(fd, &part, 1, at, 0);
+		int64_t count = ps_transfer_parts(fd, &part, 1, at, 0, false);
 
-		if (count == -EINTR)
-			continue;
 		if (count <= 0)
 			return count < 0 ? count : (int64_t)at;
 		if (memcmp(memory, wanted, (size_t)count) != 0) {
@@ -301,10 +300,8 @@ static void validate(struct ps_operation *operation)
 		error = same < 0 ? (int)same : 0;
 		ps_os_munmap(memory, COMPARED);
 	}
-	if (fd >= 0) {
-		ps_file_closed(fd);
-		ps_os_close(fd);
-	}
+	if (fd >= 0)
+		ps_file_close(fd);
 	if (error) {
 		fail(operation, "validate", -error);
 	} else if ((uint64_t)same != operation->reached) {
@@ -318,18 +315,17 @@ static void validate(struct ps_operation *operation)
 
 void ps_operation_end(struct ps_operation *operation)
 {
-	long error;
+	int error;
 
 	if (!operation->error && operation->demand.flags & PINSHIM_AIO_VALIDATE)
 		validate(operation);
 	if (!operation->opened)
 		return;
 	/* Some file systems tell only now what they could not write. */
-	ps_file_closed(operation->demand.fd);
-	error = ps_syscall1(SYS_close, operation->demand.fd);
+	error = ps_file_close(operation->demand.fd);
 	operation->opened = false;
 	if (error < 0 && error != -EINTR && !operation->error)
-		fail(operation, "close", (int)-error);
+		fail(operation, "close", -error);
 }
 
 /* Appends a path; of one that is too long, the end. */
@@ -414,10 +410,8 @@ int64_t ps_operation_describe(const struct ps_operation *operation,
 
 void ps_operation_free(struct ps_operation *operation)
 {
-	if (operation->opened) { /* it was not started */
-		ps_file_closed(operation->demand.fd);
-		ps_os_close(operation->demand.fd);
-	}
+	if (operation->opened) /* it was not started */
+		ps_file_close(operation->demand.fd);
 	free(operation);
 }
 
@@ -430,8 +424,7 @@ PUBLIC int64_t pinshim_aio_alignment(const char *path)
 	if (fd < 0)
 		return fd;
 	error = ps_file_look(fd, &file);
-	ps_file_closed(fd);
-	ps_os_close(fd);
+	ps_file_close(fd);
 	if (error)
 		return error;
 	if (!(file.is & PS_FILE_DIRECT))

@@ -319,22 +319,6 @@ static bool last_byte(uintptr_t address, size_t length, uintptr_t *last)
 	return *last >= address;
 }
 
-bool ps_pinned_covers(uintptr_t address, size_t length)
-{
-	const struct range *range;
-	uintptr_t last;
-	bool covered;
-
-	if (!last_byte(address, length, &last))
-		return false;
-	lock_view();
-	refresh();
-	range = around(address);
-	covered = range != NULL && run_end(range, last) >= last && around(last) != NULL;
-	unlock_view();
-	return covered;
-}
-
 bool ps_pinned_piece(uintptr_t address, size_t length, struct ps_piece *piece)
 {
 	const uintptr_t block = address & ~(uintptr_t)(PS_PIECE_MAX - 1);

@@ -39,11 +39,10 @@ struct ps_piece {
  */
 uint64_t ps_pinned_generation(void);
 
-/* Is every byte locked heap memory? length 0 asks about one byte. Takes the lock, as all below do. */
-bool ps_pinned_covers(uintptr_t address, size_t length);
-
 /*
- * Where locked heap memory lies: none is outside [*low, *high). Both 0 where there is none. */
+ * Where locked heap memory lies: none is outside [*low, *high). Both 0 where there is none.
+ * Takes the lock, as all below do.
+ */
 void ps_pinned_bounds(uintptr_t *low, uintptr_t *high);
 
 /*

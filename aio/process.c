@@ -14,7 +14,6 @@
 #include <mqueue.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <threads.h>

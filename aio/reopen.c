@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <time.h>
 
 #include "descriptor.h"
 #include "fault.h"
@@ -13,6 +12,8 @@
 
 /* Where the bytes are that stand for stretches of a file: no file system has files this large. */
 #define FAR ((off_t)1 << 62)
+
+#define WHILE_A_DISK_WORKS 100000 /* nanoseconds */
 
 static int lock_call(int fd, int operation, struct flock *lock)
 {
@@ -76,11 +77,10 @@ static bool is_peer(int fd, uint64_t offset)
  */
 void ps_reopen_exclude(int fd, uint64_t offset)
 {
-	static const struct timespec while_a_disk_works = { 0, 100000 };
 	struct flock lock = stretch(offset, F_WRLCK);
 
 	while (lock_call(fd, F_OFD_SETLK, &lock) == -EAGAIN && is_peer(fd, offset))
-		ps_syscall2(SYS_nanosleep, &while_a_disk_works, NULL);
+		ps_os_sleep(WHILE_A_DISK_WORKS);
 }
 
 void ps_reopen_include(int fd, uint64_t offset)

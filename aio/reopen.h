@@ -10,7 +10,6 @@
  * process holds on the file, whichever descriptor they were set with. So there is none while anybody
  * has such a lock on the file.
  */
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "file.h"

@@ -97,13 +97,9 @@ struct job {
 static int64_t transfer_parts(const struct job *job, const struct iovec *part, unsigned parts,
 			      uint64_t offset)
 {
-	const int fd = job->file->fd;
-	int64_t done;
+	const int64_t done = ps_transfer_parts(job->file->fd, part, parts, offset, job->flags,
+					       job->write);
 
-	do
-		done = job->write ? ps_os_pwritev(fd, part, parts, offset, job->flags)
-				  : ps_os_preadv(fd, part, parts, offset, job->flags);
-	while (done == -EINTR);
 	if (done != -EINVAL)
 		return done;
 	/* Not what the file system had said; or RLIMIT_FSIZE cut it in the middle of a block. */
@@ -242,10 +238,8 @@ static uint64_t within_limit(const struct ps_file *file, uint64_t offset, uint64
 
 static int64_t as_it_is(const struct ps_transfer *transfer)
 {
-	return transfer->write ? ps_os_pwritev(transfer->fd, transfer->part, transfer->parts,
-					       transfer->offset, transfer->flags)
-			       : ps_os_preadv(transfer->fd, transfer->part, transfer->parts,
-					      transfer->offset, transfer->flags);
+	return ps_transfer_parts(transfer->fd, transfer->part, transfer->parts, transfer->offset,
+				 transfer->flags, transfer->write);
 }
 
 /* Directly where the file ends at a border of blocks, for wherever it was said to go it does not. */
@@ -273,7 +267,7 @@ int64_t ps_repair_now(const struct ps_file *file, const struct ps_transfer *tran
 		return done;
 	needed = ps_repair_needed(&now, transfer);
 	/* What is opened again below could do more than the program's own descriptor. */
-	allowed = (now.is & (transfer->write ? PS_FILE_WRITABLE : PS_FILE_READABLE)) != 0;
+	allowed = ps_file_allows(&now, transfer->write);
 	if (!needed || !allowed || !(now.is & PS_FILE_ASYNC)) {
 		done = as_it_is(transfer);
 		if (!needed || !allowed || done != -EINVAL)

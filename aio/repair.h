@@ -40,13 +40,12 @@ bool ps_repair_is_bounce(const struct ps_file *file, const struct ps_transfer *t
 
 struct ps_bounce {
 	/* The aligned request to make in its place, with the same RWF_* flags: */
-	char *buffer;
-	uint64_t length; /* bytes */
+	struct ps_buffer buffer;
+	uint64_t length; /* bytes, which may be fewer than the buffer has */
 	uint64_t offset; /* bytes */
 	/* What was asked for: */
 	struct ps_transfer wanted;
 	struct iovec single; /* its part; a vector is copied to the end of the buffer */
-	struct ps_buffer memory;
 };
 
 /*

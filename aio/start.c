@@ -71,9 +71,6 @@ static void say_refused(int error)
 			  : error == -EPERM
 				  ? "io_uring is not permitted here (a seccomp filter, or the "
 				    "sysctl kernel.io_uring_disabled)"
-			  : error == -ENOMEM
-				  ? "io_uring may not lock its memory: raise RLIMIT_MEMLOCK "
-				    "(ulimit -l)"
 				  : strerrordesc_np(-error);
 
 	ps_log(PS_LOG_INFO, "asynchronous I/O uses the kernel's AIO: %s", why);

@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 

@@ -5,6 +5,7 @@
 #include <limits.h>
 
 #include "access.h"
+#include "os.h"
 
 static int add_up(struct ps_transfer *transfer)
 {
@@ -64,6 +65,18 @@ int ps_transfer_of(const struct iocb *iocb, struct iovec *single, struct ps_tran
 	if (error == 0 && transfer->offset + transfer->length > INT64_MAX)
 		error = -EINVAL;
 	return error;
+}
+
+int64_t ps_transfer_parts(int fd, const struct iovec *part, unsigned parts, uint64_t offset,
+			  int flags, bool write)
+{
+	int64_t done;
+
+	do
+		done = write ? ps_os_pwritev(fd, part, parts, offset, flags)
+			     : ps_os_preadv(fd, part, parts, offset, flags);
+	while (done == -EINTR);
+	return done;
 }
 
 /* The address and the bytes from there to the end of the part, at most length. */

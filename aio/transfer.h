@@ -29,6 +29,10 @@ struct ps_transfer {
  */
 int ps_transfer_of(const struct iocb *iocb, struct iovec *single, struct ps_transfer *transfer);
 
+/* preadv2(2) or pwritev2(2), begun again after a signal: a count or -errno. */
+int64_t ps_transfer_parts(int fd, const struct iovec *part, unsigned parts, uint64_t offset,
+			  int flags, bool write);
+
 /* How far into the parts of a transfer somebody is. */
 struct ps_cursor {
 	const struct iovec *part;

@@ -2,20 +2,20 @@
 #include "worker.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
-#include <time.h>
 
 #include "context.h"
+#include "deadline.h"
 #include "handle.h"
 #include "log.h"
 #include "os.h"
 #include "syscall.h"
+#include "transfer.h"
 
 /* How often in a row a request may be refused for the moment, a millisecond between. */
 #define TRIES 200
@@ -50,9 +50,7 @@ static bool is_at_end(const struct iocb *iocb)
 
 static void nap(void)
 {
-	const struct timespec millisecond = { 0, 1000000 };
-
-	ps_syscall2(SYS_nanosleep, &millisecond, NULL);
+	ps_os_sleep(PS_MILLISECOND);
 }
 
 /* The kernel's answer to a request: it is finished, or the rest of it is submitted again. */
@@ -163,15 +161,12 @@ static void postpone(struct ps_worker *worker, struct iocb **batch, unsigned cou
 }
 
 /* Without asynchronous I/O. A count or -errno. */
-static ssize_t at_once(const struct iocb *iocb)
+static int64_t at_once(const struct iocb *iocb)
 {
 	struct iovec part = { (void *)(uintptr_t)iocb->aio_buf, iocb->aio_nbytes };
 
-	return iocb->aio_lio_opcode == IOCB_CMD_PWRITE
-		       ? ps_os_pwritev((int)iocb->aio_fildes, &part, 1, (uint64_t)iocb->aio_offset,
-				       0)
-		       : ps_os_preadv((int)iocb->aio_fildes, &part, 1, (uint64_t)iocb->aio_offset,
-				      0);
+	return ps_transfer_parts((int)iocb->aio_fildes, &part, 1, (uint64_t)iocb->aio_offset, 0,
+				 iocb->aio_lio_opcode == IOCB_CMD_PWRITE);
 }
 
 static void submit(struct ps_worker *worker, unsigned count)

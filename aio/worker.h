@@ -7,7 +7,6 @@
  */
 #include <linux/aio_abi.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "operation.h"

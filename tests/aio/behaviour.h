@@ -345,7 +345,7 @@ static inline int submit_blocks(io_context_t context, int fd, struct iocb *iocb,
 	need(count <= 64, "few blocks");
 	for (int i = 0; i < count; i++) {
 		io_prep_pread(&iocb[i], fd, memory + (size_t)i * block, block,
-			      (long long)((size_t)i * block));
+			      (long long)i * (long long)block);
 		if (resfd >= 0)
 			io_set_eventfd(&iocb[i], resfd);
 		list[i] = &iocb[i];

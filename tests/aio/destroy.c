@@ -69,7 +69,7 @@ static void writing(const struct way *way, const char *name, int fd, unsigned se
 /* One thread waits for events, another ends the context. */
 struct waiter {
 	io_context_t context;
-	atomic_int state; /* 1: about to wait; 2: returned */
+	atomic_int state; /* the thread's id, when it is about to wait */
 	int result;
 };
 
@@ -78,10 +78,30 @@ static void *wait_for_events(void *argument)
 	struct waiter *waiter = argument;
 	struct io_event event[4];
 
-	atomic_store(&waiter->state, 1);
+	atomic_store(&waiter->state, gettid());
 	waiter->result = io_getevents(waiter->context, 1, 4, event, NULL);
-	atomic_store(&waiter->state, 2);
 	return NULL;
+}
+
+/*
+ * Waits until the thread sleeps: libaio would look at a context that is gone if the thread came late.
+ */
+static void wait_until_asleep(struct waiter *waiter)
+{
+	char path[64], line[128] = "";
+	int thread;
+
+	while (!(thread = atomic_load(&waiter->state)))
+		sched_yield();
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);
+	while (!strstr(line, ") S")) {
+		int fd = open_file(path, O_RDONLY);
+		ssize_t got = read(fd, line, sizeof(line) - 1);
+
+		line[got > 0 ? got : 0] = '\0';
+		close(fd);
+		sched_yield();
+	}
 }
 
 static void with_waiter(const struct way *way, int fd, bool used)
@@ -98,14 +118,46 @@ static void with_waiter(const struct way *way, int fd, bool used)
 		     "a read");
 	}
 	thread = start(wait_for_events, &waiter);
-	while (!atomic_load(&waiter.state))
-		sched_yield();
-	sleep_ms(20); /* most likely it sleeps now; it must not hang if it does not */
+	wait_until_asleep(&waiter);
 	gives("io_destroy while another thread waits", io_destroy(waiter.context));
-	/* libaio would look at a context that is gone if the thread comes late. */
 	pthread_join(thread, NULL);
 	say("%s, %s: the thread that waited got %d\n", way->name, used ? "used" : "unused",
 	    waiter.result);
+}
+
+/* Again and again, with many that wait, some of them woken by what comes just before the end. */
+static void with_waiters(const struct way *way, int fd)
+{
+	enum { ROUNDS = 10, WAITERS = 8 };
+	bool good = true;
+
+	watch("io_destroy while other threads wait");
+	for (int round = 0; round < ROUNDS; round++) {
+		io_context_t context = context_for(8);
+		struct waiter waiter[WAITERS];
+		pthread_t thread[WAITERS];
+		struct iocb one[4];
+		int woken = 0;
+
+		for (int i = 0; i < WAITERS; i++) {
+			waiter[i] = (struct waiter){ .context = context };
+			thread[i] = start(wait_for_events, &waiter[i]);
+			wait_until_asleep(&waiter[i]);
+		}
+		for (int i = 0; i < round % 4; i++) {
+			io_prep_pread(&one[i], fd, memory, 4096, 4096LL * i);
+			good = submit(context, &one[i]) == 1 && good;
+		}
+		good = io_destroy(context) == 0 && good;
+		for (int i = 0; i < WAITERS; i++) {
+			pthread_join(thread[i], NULL);
+			good = (waiter[i].result == -EINVAL || waiter[i].result > 0) && good;
+			woken += waiter[i].result > 0 ? waiter[i].result : 0;
+		}
+		good = woken <= round % 4 && good;
+	}
+	check(good, "%s: threads that wait for a context that ends get EINVAL, or an event",
+	      way->name);
 }
 
 int main(int argc, char **argv)
@@ -139,6 +191,7 @@ int main(int argc, char **argv)
 		writing(way, "destroy", fd, 4);
 		with_waiter(way, fd, false);
 		with_waiter(way, fd, true);
+		with_waiters(way, fd);
 		free(memory);
 		close(fd);
 	}

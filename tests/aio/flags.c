@@ -186,10 +186,31 @@ static void priorities(const struct way *way, io_context_t context, int fd)
 				      : untouched(memory, BLOCK),
 		      "%s: %s reads, or is refused", way->name, what);
 	}
-	io_prep_fsync(&iocb, fd);
-	iocb.u.c.flags |= IOCB_FLAG_IOPRIO;
-	iocb.aio_reqprio = PRIORITY(7, 0);
-	outcome_of(way, "FSYNC with priority class 7", context, &iocb);
+}
+
+static void priorities_of_fsync(const struct way *way, int fd)
+{
+	io_context_t context = context_for(4);
+	struct iocb iocb;
+	bool refused;
+
+	watch("a read");
+	io_prep_pread(&iocb, fd, memory, BLOCK, 0);
+	check(serve(context, &iocb, &refused) == BLOCK, "%s: a read before fsyncs", way->name);
+	for (int i = 0; i < 4; i++) {
+		const int class = i < 2 ? 2 : 7;
+		char what[80];
+
+		if (i % 2)
+			io_prep_fdsync(&iocb, fd);
+		else
+			io_prep_fsync(&iocb, fd);
+		iocb.u.c.flags |= IOCB_FLAG_IOPRIO;
+		iocb.aio_reqprio = PRIORITY(class, 4);
+		snprintf(what, sizeof(what), "%s with priority class %d",
+			 i % 2 ? "FDSYNC" : "FSYNC", class);
+		outcome_of(way, what, context, &iocb);
+	}
 }
 
 int main(int argc, char **argv)
@@ -205,6 +226,7 @@ int main(int argc, char **argv)
 			if (first)
 				each_flag(way, context, fd);
 			priorities(way, context, fd);
+			priorities_of_fsync(way, fd);
 			nowait(way, context, fd);
 			append(way, context);
 			synchronous(way, context);

@@ -97,6 +97,37 @@ static bool is_right(size_t wait, int got)
 	       (got == -EINTR && wait == 0 && (may_have_ring("auto") || may_have_ring("uring")));
 }
 
+/* Those that have to wait are done by threads, which somebody has to make. */
+static void several_fsyncs(const struct way *way, int fd)
+{
+	struct iocb *list[REQUESTS];
+	struct io_event event[REQUESTS];
+	bool good = true;
+	int wait = 0;
+
+	watch("several fsyncs");
+	for (int round = 0; round < 4; round++) {
+		io_context_t context = context_for(REQUESTS);
+
+		submit_reads(context, fd);
+		reap(context, REQUESTS, event);
+		need(pwrite(fd, memory, BLOCK, 0) == BLOCK, "pwrite");
+		for (int i = 0; i < REQUESTS; i++) {
+			(i % 2 ? io_prep_fdsync : io_prep_fsync)(&iocb[i], fd);
+			list[i] = &iocb[i];
+		}
+		good = io_submit(context, REQUESTS, list) == REQUESTS && good;
+		wait = wait == 0 ? wait_in_epoll() : wait;
+		good = reap(context, REQUESTS, event) == REQUESTS && good;
+		for (int i = 0; i < REQUESTS; i++)
+			good = event[i].res == 0 && good;
+	}
+	check(good, "%s: several fsyncs at a time", way->name);
+	/* Rings that several threads use interrupt in any case. */
+	check(wait == 0 || (may_have_ring("uring") && getenv("BEHAVIOUR_THREADED")),
+	      "%s: epoll_wait with several fsyncs in flight is not interrupted", way->name);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -146,6 +177,7 @@ int main(int argc, char **argv)
 			io_destroy(context);
 			check(waits[i].wait() == 0, "%s: nor after that one ended", way->name);
 		}
+		several_fsyncs(way, fd);
 		close(fd);
 	}
 	return check_end();

@@ -191,10 +191,11 @@ int64_t subject_bounce(const struct ps_transfer *transfer)
 	ck_assert_int_eq(ps_bounce_begin(&request, &subject_file, transfer), 0);
 	ck_assert_uint_eq(request.offset % subject_file.offset_align, 0);
 	ck_assert_uint_eq(request.length % subject_file.offset_align, 0);
-	ck_assert_uint_eq((uintptr_t)request.buffer % subject_file.memory_align, 0);
-	done = transfer->write
-		       ? pwrite(subject_fd, request.buffer, request.length, (off_t)request.offset)
-		       : pread(subject_fd, request.buffer, request.length, (off_t)request.offset);
+	ck_assert_uint_eq((uintptr_t)request.buffer.memory % subject_file.memory_align, 0);
+	done = transfer->write ? pwrite(subject_fd, request.buffer.memory, request.length,
+					(off_t)request.offset)
+			       : pread(subject_fd, request.buffer.memory, request.length,
+				       (off_t)request.offset);
 	return ps_bounce_end(&request, done < 0 ? -errno : done);
 }
 

@@ -553,11 +553,12 @@ START_TEST(no_memory_for_places)
 {
 	uint32_t first;
 	char *chunk = pin(1, &first);
+	struct ps_piece piece;
 
 	while (ps_pinned_generation() == 0)
 		sched_yield();
 	/* Not the reader's own: it has what it needs. */
-	ck_assert(ps_pinned_covers((uintptr_t)chunk, 1));
+	ck_assert(ps_pinned_piece((uintptr_t)chunk, 1, &piece));
 	ps_fixed_refresh(&fixed, &ring);
 	ps_fault_set(PS_OS_MMAP, 1, UINT_MAX, ENOMEM);
 	ck_assert_int_eq(ps_fixed_find(&fixed, &ring, (uintptr_t)chunk, 1), -1);

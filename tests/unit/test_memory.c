@@ -83,10 +83,11 @@ END_TEST
 START_TEST(is_in_the_table)
 {
 	void *block = ps_memory_alloc(MIB, 4096);
+	struct ps_piece piece;
 
 	while (ps_pinned_generation() == 0)
 		sched_yield();
-	ck_assert(ps_pinned_covers((uintptr_t)block, MIB));
+	ck_assert(ps_pinned_piece((uintptr_t)block, MIB, &piece));
 	ps_memory_free(block);
 }
 END_TEST
@@ -273,6 +274,7 @@ static bool is_off(void)
 
 START_TEST(from_the_heap_of_the_library)
 {
+	struct ps_piece piece;
 	int (*is_pinned)(const void *address, size_t length);
 	void *block;
 
@@ -285,7 +287,7 @@ START_TEST(from_the_heap_of_the_library)
 	ck_assert(ps_memory_is_pinned(block, MIB));
 	while (ps_pinned_generation() == 0)
 		sched_yield();
-	ck_assert(ps_pinned_covers((uintptr_t)block, MIB));
+	ck_assert(ps_pinned_piece((uintptr_t)block, MIB, &piece));
 	ps_memory_free(block);
 	ps_memory_free(NULL);
 	expect_any(true);

@@ -59,6 +59,14 @@ static uint64_t found(void)
 	return generation;
 }
 
+/* Is every byte locked heap memory? */
+static bool covers(uintptr_t address, size_t length)
+{
+	struct ps_piece piece;
+
+	return ps_pinned_piece(address, length, &piece);
+}
+
 /* Waits until a table was looked for once more. */
 static void look_again(void)
 {
@@ -86,7 +94,7 @@ START_TEST(nothing_before_there_is_a_table)
 	ck_assert_ptr_null(ps_table_path());
 	ck_assert_uint_eq(ps_pinned_generation(), 0);
 	ck_assert_ptr_null(ps_pinned_table());
-	ck_assert(!ps_pinned_covers((uintptr_t)&piece, 1));
+	ck_assert(!covers((uintptr_t)&piece, 1));
 	ck_assert(!ps_pinned_piece((uintptr_t)&piece, 1, &piece));
 	ps_pinned_bounds(&low, &high);
 	ck_assert_uint_eq(low, 0);
@@ -126,22 +134,22 @@ START_TEST(covers_every_byte_or_not)
 	add(FAR + 10 * MIB, 2 * MIB, HEAP);
 	add(FAR + 12 * MIB, 2 * MIB, PINSHIM_RANGE_HEAP_MALLOC);
 	found();
-	ck_assert(ps_pinned_covers(FAR, 1));
-	ck_assert(ps_pinned_covers(FAR, 0));
-	ck_assert(ps_pinned_covers(FAR, 6 * MIB));
-	ck_assert(ps_pinned_covers(FAR + 1, 6 * MIB - 1));
-	ck_assert(!ps_pinned_covers(FAR + 1, 6 * MIB));
-	ck_assert(!ps_pinned_covers(FAR, 6 * MIB + 1));
-	ck_assert(!ps_pinned_covers(FAR - 1, 2));
-	ck_assert(!ps_pinned_covers(FAR + 6 * MIB, 0));
-	ck_assert(!ps_pinned_covers(FAR + 6 * MIB, 1));
-	ck_assert(!ps_pinned_covers(FAR + 8 * MIB, 1));
-	ck_assert(!ps_pinned_covers(FAR + 9 * MIB, 2 * MIB));
-	ck_assert(ps_pinned_covers(FAR + 12 * MIB - 1, 1));
-	ck_assert(!ps_pinned_covers(FAR + 12 * MIB, 1));
-	ck_assert(!ps_pinned_covers(FAR, SIZE_MAX));
-	ck_assert(!ps_pinned_covers(UINTPTR_MAX, 0));
-	ck_assert(!ps_pinned_covers(0, SIZE_MAX));
+	ck_assert(covers(FAR, 1));
+	ck_assert(covers(FAR, 0));
+	ck_assert(covers(FAR, 6 * MIB));
+	ck_assert(covers(FAR + 1, 6 * MIB - 1));
+	ck_assert(!covers(FAR + 1, 6 * MIB));
+	ck_assert(!covers(FAR, 6 * MIB + 1));
+	ck_assert(!covers(FAR - 1, 2));
+	ck_assert(!covers(FAR + 6 * MIB, 0));
+	ck_assert(!covers(FAR + 6 * MIB, 1));
+	ck_assert(!covers(FAR + 8 * MIB, 1));
+	ck_assert(!covers(FAR + 9 * MIB, 2 * MIB));
+	ck_assert(covers(FAR + 12 * MIB - 1, 1));
+	ck_assert(!covers(FAR + 12 * MIB, 1));
+	ck_assert(!covers(FAR, SIZE_MAX));
+	ck_assert(!covers(UINTPTR_MAX, 0));
+	ck_assert(!covers(0, SIZE_MAX));
 	ps_pinned_bounds(&low, &high);
 	ck_assert_uint_eq(low, FAR);
 	ck_assert_uint_eq(high, FAR + 12 * MIB);
@@ -243,8 +251,8 @@ START_TEST(a_table_that_grows)
 		many[i] = ps_table_add(2 * FAR + 2 * i * MIB, MIB, HEAP);
 	ck_assert_uint_ge(ps_table()->range_capacity, MANY);
 	for (uintptr_t i = 0; i < MANY; i++) {
-		ck_assert(ps_pinned_covers(2 * FAR + 2 * i * MIB, MIB));
-		ck_assert(!ps_pinned_covers(2 * FAR + 2 * i * MIB, MIB + 1));
+		ck_assert(covers(2 * FAR + 2 * i * MIB, MIB));
+		ck_assert(!covers(2 * FAR + 2 * i * MIB, MIB + 1));
 	}
 	ck_assert(ps_pinned_same(&piece));
 	for (int i = 0; i < MANY; i++)
@@ -260,13 +268,13 @@ static int child(struct ps_piece *piece)
 
 	if (before != 0 || ps_pinned_table() != NULL || ps_pinned_same(piece))
 		return 1;
-	if (ps_pinned_covers(FAR, 1))
+	if (covers(FAR, 1))
 		return 2;
 	if (ps_table_add(FAR + 6 * MIB, 2 * MIB, HEAP) < 0)
 		return 3;
 	found();
-	if (ps_pinned_table()->pid != (uint32_t)getpid() || ps_pinned_covers(FAR, 1) ||
-	    !ps_pinned_covers(FAR + 6 * MIB, 1))
+	if (ps_pinned_table()->pid != (uint32_t)getpid() || covers(FAR, 1) ||
+	    !covers(FAR + 6 * MIB, 1))
 		return 4;
 	ps_table_close();
 	return 0;
@@ -305,7 +313,7 @@ START_TEST(a_cloned_child_notices)
 	ck_assert(ps_pinned_piece(FAR, 1, &piece));
 	pid = (int)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
 	if (pid == 0) {
-		if (ps_pinned_covers(FAR, 1) || ps_pinned_same(&piece))
+		if (covers(FAR, 1) || ps_pinned_same(&piece))
 			_exit(5);
 		_exit(child(&piece));
 	}
@@ -320,17 +328,17 @@ static int look_with(enum ps_os_call call)
 	if (ps_table_add(FAR, 2 * MIB, HEAP) < 0)
 		return 1;
 	ps_fault_set(call, 1, UINT_MAX, EACCES);
-	if (ps_pinned_generation() != 0 || ps_pinned_covers(FAR, 1))
+	if (ps_pinned_generation() != 0 || covers(FAR, 1))
 		return 2;
 	ps_fault_clear();
 	found();
-	if (!ps_pinned_covers(FAR, 1) || ps_table_add(2 * FAR, 2 * MIB, HEAP) < 0)
+	if (!covers(FAR, 1) || ps_table_add(2 * FAR, 2 * MIB, HEAP) < 0)
 		return 3;
 	ps_fault_set(call, 1, UINT_MAX, EACCES);
-	if (ps_pinned_covers(FAR, 1))
+	if (covers(FAR, 1))
 		return 4;
 	ps_fault_clear();
-	if (!ps_pinned_covers(FAR, 1))
+	if (!covers(FAR, 1))
 		return 5;
 	ps_table_close();
 	return 0;
@@ -366,9 +374,9 @@ START_TEST(a_file_that_somebody_removed)
 	add(2 * FAR, 2 * MIB, HEAP);
 	ck_assert_uint_eq(ps_pinned_generation(), ps_table()->generation);
 	ck_assert(!ps_pinned_same(&piece));
-	ck_assert(!ps_pinned_covers(FAR, 1));
+	ck_assert(!covers(FAR, 1));
 	ck_assert_int_eq(rename(scratch_path("moved"), ps_table_path()), 0);
-	ck_assert(ps_pinned_covers(FAR, 1));
+	ck_assert(covers(FAR, 1));
 }
 END_TEST
 
@@ -389,11 +397,11 @@ START_TEST(chunks_of_the_heap)
 	ps_chunk_busy(first);
 	ps_unlock(&ps_window.lock);
 	ps_chunk_release(first, PS_GRANULE_LARGE | PS_GRANULE_LOCKED);
-	ck_assert(!ps_pinned_covers(base, 1));
+	ck_assert(!covers(base, 1));
 	ck_assert(!ps_pinned_same(&piece));
 	ck_assert_int_eq(ps_chunk_new(1, 1, PS_GRANULE_LARGE, &again, &why), 0);
 	ck_assert_uint_eq(first, again);
-	ck_assert(ps_pinned_covers(base, PS_GRANULE));
+	ck_assert(covers(base, PS_GRANULE));
 	ck_assert(!ps_pinned_same(&piece));
 	ps_lock(&ps_window.lock);
 	ps_chunk_busy(first);
@@ -411,7 +419,7 @@ static void *ask_in_thread(void *unused)
 
 	(void)unused;
 	while (!atomic_load(&stop)) {
-		if (!ps_pinned_covers(FAR, 2 * MIB) || ps_pinned_covers(FAR + 3 * MIB, 1))
+		if (!covers(FAR, 2 * MIB) || covers(FAR + 3 * MIB, 1))
 			return (void *)1;
 		if (ps_pinned_generation() == 0 || !ps_pinned_piece(FAR, 1, &piece) ||
 		    !ps_pinned_same(&piece))
@@ -462,7 +470,7 @@ START_TEST(a_table_that_leaves_its_file)
 	ck_assert_uint_eq(ps_pinned_generation(), 0);
 	ck_assert_ptr_null(ps_pinned_table());
 	ck_assert(!ps_pinned_same(&piece));
-	ck_assert(!ps_pinned_covers(FAR, 1));
+	ck_assert(!covers(FAR, 1));
 	while (count > 0)
 		ps_table_remove(many[--count]);
 }

@@ -379,7 +379,7 @@ START_TEST(bounce_keeps_the_vector)
 	ck_assert_int_eq(ps_bounce_begin(&request, &subject_file, &transfer), 0);
 	memset(part, 0, sizeof(part));
 	memset(&transfer, 0, sizeof(transfer));
-	done = pread(subject_fd, request.buffer, request.length, (off_t)request.offset);
+	done = pread(subject_fd, request.buffer.memory, request.length, (off_t)request.offset);
 	ck_assert_int_eq(ps_bounce_end(&request, done), 600);
 	ck_assert_int_eq(memcmp(subject_memory + 1, subject_model + 7, 100), 0);
 	ck_assert_int_eq(memcmp(subject_memory + 300, subject_model + 107, 200), 0);
