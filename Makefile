@@ -50,9 +50,9 @@ LIB_LDFLAGS := -shared -static-libgcc -Wl,-z,defs -Wl,-z,now -Wl,-z,nodelete -Wl
 
 ALLOCATOR_SRCS := $(sort $(wildcard allocator/*.c))
 INTERPOSE_SRCS := $(sort $(wildcard interpose/*.c interpose/*.S))
-AIO_SRCS := $(sort $(wildcard aio/*.c))
+AIO_SRCS := $(sort $(wildcard aio/*.c aio/*.S))
 # What takes the place of the C library's and libaio's functions: for the preloaded library alone.
-AIO_ENTRY_SRCS := aio/entry.c aio/process.c
+AIO_ENTRY_SRCS := aio/entry.c aio/process.c aio/raw.c aio/syscall.S
 TOOLS_SRCS := $(sort $(wildcard tools/*.c))
 UNIT_SRCS := $(sort $(wildcard tests/unit/test_*.c))
 # Helpers that several unit tests share are tests/unit/*.c not named test_*.
@@ -139,7 +139,7 @@ $(1)/aio.a: $$(patsubst %.c,$(1)/%.o,$$(filter-out $$(AIO_ENTRY_SRCS),$$(AIO_SRC
 	$$(say) AR $$@
 	$$(Q)rm -f $$@ && $$(AR) rcs $$@ $$^
 
-$(1)/libpinshim-aio.so: $$(patsubst %.c,$(1)/%.o,$$(AIO_SRCS) interpose/exec.c) $(1)/allocator.a \
+$(1)/libpinshim-aio.so: $$(patsubst %,$(1)/%.o,$$(basename $$(AIO_SRCS) interpose/exec.c)) $(1)/allocator.a \
 		$$(wildcard aio/pinshim-aio.map) scripts/check-library
 	$$(say) LD $$@
 	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) $$(LIB_LDFLAGS) $(2) -Wl,-soname,$$(@F) \

@@ -123,6 +123,11 @@ void ps_context_own(aio_context_t id)
 		context->owned = true;
 }
 
+bool ps_context_is_ours(aio_context_t id)
+{
+	return find(id) != NULL;
+}
+
 static void say_kernel(const char *why)
 {
 	static atomic_flag said = ATOMIC_FLAG_INIT;

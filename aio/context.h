@@ -27,6 +27,9 @@
 #include <stdbool.h>
 #include <time.h>
 
+/* Was it set up through us, and has not ended? No lock. */
+bool ps_context_is_ours(aio_context_t id);
+
 /* As the functions of libaio they stand behind; all return 0 or a count, or -errno. */
 int ps_context_setup(unsigned events, aio_context_t *id);
 int ps_context_destroy(aio_context_t id);

@@ -2,6 +2,7 @@
 #include "kernel.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 
 #include "fault.h"
 #include "syscall.h"
@@ -21,6 +22,23 @@ static struct {
 			     struct timespec *timeout, const sigset_t *mask);
 } next;
 
+/* How many calls of the next library's functions this thread is in: a signal's handler may make another. */
+static __thread unsigned asking_next;
+
+bool ps_kernel_asks_next(void)
+{
+	return asking_next > 0;
+}
+
+static int answer(int result)
+{
+	asking_next--;
+	return result;
+}
+
+/* What the next library's function returns. */
+#define ASK_NEXT(call) (asking_next++, answer(next.call))
+
 void ps_kernel_resolve(void)
 {
 	/* RTLD_NEXT is what comes after this library, so never one of its own functions. */
@@ -39,14 +57,14 @@ int ps_kernel_setup(unsigned events, aio_context_t *context)
 	if (fault != 0)
 		return -fault;
 	if (next.io_setup != NULL)
-		return next.io_setup((int)events, context);
+		return ASK_NEXT(io_setup((int)events, context));
 	return (int)ps_syscall2(SYS_io_setup, events, context);
 }
 
 int ps_kernel_destroy(aio_context_t context)
 {
 	if (next.io_destroy != NULL)
-		return next.io_destroy(context);
+		return ASK_NEXT(io_destroy(context));
 	return (int)ps_syscall1(SYS_io_destroy, context);
 }
 
@@ -57,14 +75,14 @@ int ps_kernel_submit(aio_context_t context, long count, struct iocb **iocbs)
 	if (fault != 0)
 		return -fault;
 	if (next.io_submit != NULL)
-		return next.io_submit(context, count, iocbs);
+		return ASK_NEXT(io_submit(context, count, iocbs));
 	return (int)ps_syscall3(SYS_io_submit, context, count, iocbs);
 }
 
 int ps_kernel_cancel(aio_context_t context, struct iocb *iocb, struct io_event *event)
 {
 	if (next.io_cancel != NULL)
-		return next.io_cancel(context, iocb, event);
+		return ASK_NEXT(io_cancel(context, iocb, event));
 	return (int)ps_syscall3(SYS_io_cancel, context, iocb, event);
 }
 
@@ -77,7 +95,7 @@ static int pgetevents(aio_context_t context, long least, long most, struct io_ev
 	} set = { mask, SIGNAL_SET_BYTES };
 
 	if (next.io_pgetevents != NULL)
-		return next.io_pgetevents(context, least, most, events, timeout, mask);
+		return ASK_NEXT(io_pgetevents(context, least, most, events, timeout, mask));
 	return (int)ps_syscall6(SYS_io_pgetevents, (long)context, least, most, (long)events,
 				(long)timeout, (long)&set);
 }
@@ -92,6 +110,6 @@ int ps_kernel_getevents(aio_context_t context, long least, long most, struct io_
 	if (mask != NULL)
 		return pgetevents(context, least, most, events, timeout, mask);
 	if (next.io_getevents != NULL)
-		return next.io_getevents(context, least, most, events, timeout);
+		return ASK_NEXT(io_getevents(context, least, most, events, timeout));
 	return (int)ps_syscall5(SYS_io_getevents, context, least, most, events, timeout);
 }

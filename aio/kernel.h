@@ -10,6 +10,7 @@
  */
 #include <linux/aio_abi.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -33,6 +34,9 @@ struct ps_kernel_ring {
 
 /* Looks for the next library's functions. At start-up, for dlsym() allocates. */
 void ps_kernel_resolve(void);
+
+/* Does this thread run the next library's function now? What that asks of the kernel is not the program's. */
+bool ps_kernel_asks_next(void);
 
 int ps_kernel_setup(unsigned events, aio_context_t *context);
 int ps_kernel_destroy(aio_context_t context);

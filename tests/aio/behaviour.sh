@@ -7,7 +7,7 @@
 . "$(dirname "$0")/behaviour.bash"
 need jq
 
-for program in callbacks cancel errors eventfd flags memory opcodes ring_peek signals waiting; do
+for program in callbacks cancel errors eventfd flags memory opcodes raw_calls ring_peek signals waiting; do
 	same "$program" "$PROGRAMS/$program"
 done
 

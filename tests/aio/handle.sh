@@ -53,10 +53,9 @@ linked "both preloaded" "$TMP" LD_PRELOAD="$LIB $AIO_LIB"
 linked "both, malloc pinned, too" "$TMP" LD_PRELOAD="$AIO_LIB $LIB" PINSHIM_MALLOC=16M-
 
 # Where direct I/O is not what it is elsewhere.
-memory=$(mktemp -d /dev/shm/handle.XXXXXX) && {
-	linked "tmpfs" "$memory"
-	rm -rf "$memory"
-}
+memory=$(mktemp -d /dev/shm/handle.XXXXXX)
+linked "tmpfs" "$memory"
+rm -rf "$memory"
 
 # A program that knows of the library only when it runs.
 cat >"$TMP/late.py" <<'END'

@@ -9,6 +9,7 @@ ENGINES="auto uring libaio"
 run_in plain BEHAVIOUR_BUFFERED=1 "$PROGRAMS/repair" DIRECTORY
 result plain "buffered files, without the shim"
 repaired "repair" "$PROGRAMS/repair"
+repaired "fetched by a system call" "$PROGRAMS/raw_calls" misaligned
 ENGINES="auto uring libaio off"
 same "not repaired" PINSHIM_AIO_REPAIR=0 "$PROGRAMS/misaligned"
 finish
