@@ -76,23 +76,10 @@ static int read_proc(const char *name, char *buffer, size_t size)
 	return (int)length;
 }
 
-/* The text after a label at the beginning of a line, spaces skipped; NULL if there is none. */
-static const char *find_field(const char *text, const char *label)
-{
-	size_t length = strlen(label);
-
-	for (; text != NULL; text = strchr(text, '\n')) {
-		text += *text == '\n';
-		if (strncmp(text, label, length) == 0)
-			return text + length + strspn(text + length, " \t");
-	}
-	return NULL;
-}
-
 /* A value in kB, in bytes; otherwise where it is missing. */
-static uint64_t find_kilobytes(const char *text, const char *label, uint64_t otherwise)
+static uint64_t find_kilobytes(const char *text, const char *name, uint64_t otherwise)
 {
-	const char *value = find_field(text, label);
+	const char *value = ps_text_find_field(text, name);
 	uint64_t number;
 
 	if (value == NULL || ps_text_parse_size(value, &value, &number) < 0)
@@ -166,7 +153,7 @@ static int read_available(uint64_t *available)
 
 	if (ps_is_shortage(error))
 		return error;
-	*available = find_kilobytes(meminfo, "MemAvailable:", UINT64_MAX);
+	*available = find_kilobytes(meminfo, "MemAvailable", UINT64_MAX);
 	if (*available != UINT64_MAX)
 		*available = *available > ps_config.reserve ? *available - ps_config.reserve : 0;
 	return 0;
@@ -457,7 +444,7 @@ void ps_budget_kernel_refused(const char *call, int error, uint64_t asked, struc
 	(void)read_proc("self/status", status, sizeof(status));
 	why->limit = PS_LIMIT_MEMLOCK;
 	why->allowed = limit;
-	why->used = find_kilobytes(status, "VmLck:", 0);
+	why->used = find_kilobytes(status, "VmLck", 0);
 }
 
 static bool has_ipc_lock(void)
@@ -467,7 +454,7 @@ static bool has_ipc_lock(void)
 	uint64_t capabilities = 0;
 
 	(void)read_proc("self/status", status, sizeof(status));
-	value = find_field(status, "CapEff:");
+	value = ps_text_find_field(status, "CapEff");
 	if (value == NULL)
 		return false;
 	for (; *value != '\0' && *value != '\n'; value++)

@@ -520,18 +520,13 @@ void ps_config_print(const struct ps_config *config, struct ps_text *text)
 uint64_t ps_config_ram(void)
 {
 	char meminfo[256];
-	static const char label[] = "MemTotal:";
 	const char *value;
 	uint64_t kibibytes;
 
 	if (ps_os_read_file("/proc/meminfo", meminfo, sizeof(meminfo)) < 0)
 		return 0;
-	value = strstr(meminfo, label);
-	if (value == NULL)
-		return 0;
-	value += strlen(label);
-	value += strspn(value, " ");
-	if (ps_text_parse_size(value, &value, &kibibytes) < 0)
+	value = ps_text_find_field(meminfo, "MemTotal");
+	if (value == NULL || ps_text_parse_size(value, &value, &kibibytes) < 0)
 		return 0;
 	return kibibytes * 1024;
 }

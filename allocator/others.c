@@ -133,7 +133,9 @@ static int add_file(const char *path, pid_t pid, void *context)
 	ps_os_close(fd);
 	/* Most have nothing, for a process that is gone has a table only if it was killed. */
 	if (good && (word[ASKING] | word[CREDIT] | word[CLAIMED]) != 0 &&
-	    pinshim_reader_process_alive((pid_t)head.pid, head.start_time))
+	    pinshim_reader_process_alive((pid_t)head.pid, head.start_time) &&
+	    (status.st_uid == sum->user ||
+	     pinshim_reader_may_speak_for(status.st_uid, (pid_t)head.pid)))
 		add_words(sum->others, (pid_t)head.pid, word, status.st_uid == sum->user);
 	return 0;
 }

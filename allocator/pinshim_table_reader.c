@@ -144,6 +144,8 @@ int pinshim_reader_open(const char *path, struct pinshim_reader **reader)
 	made->device = status.st_dev;
 	made->inode = status.st_ino;
 	rc = read_header(made);
+	if (rc == 0 && !pinshim_reader_may_speak_for(status.st_uid, (pid_t)made->table.pid))
+		rc = -EPROTO;
 	if (rc < 0) {
 		pinshim_reader_close(made);
 		return rc;
@@ -212,6 +214,27 @@ bool pinshim_reader_process_alive(pid_t pid, uint64_t start_time)
 	if (*stat == 'Z' || *stat == 'X')
 		return ps_text_parse_size(threads, &threads, &value) == 0 && value > 1;
 	return true;
+}
+
+bool pinshim_reader_may_speak_for(uid_t owner, pid_t pid)
+{
+	char content[1024];
+	char path[32];
+	struct ps_text text = PS_TEXT_INIT(path);
+	const char *user;
+	uint64_t value;
+
+	if (owner == 0 || pid <= 0)
+		return true;
+	ps_text_add(&text, "/proc/%d/status", (int)pid);
+	if (ps_os_read_file(path, content, sizeof(content)) < 0)
+		return true;
+	/* The real, effective, saved and file system's: it may have made its table as any of them. */
+	user = ps_text_find_field(content, "Uid");
+	for (; user && *user && *user != '\n'; user += *user == '\t')
+		if (ps_text_parse_size(user, &user, &value) < 0 || value == owner)
+			return true;
+	return user == NULL;
 }
 
 bool pinshim_reader_alive(const struct pinshim_reader *reader)

@@ -22,7 +22,7 @@ struct pinshim_reader; /* one open table */
 /*
  * Opens the table at path (a regular file owned by the caller, or by anyone if the caller is root;
  * links are not followed). 0 and *reader; -ENOENT none; -EPROTO not a pinshim table, or shorter
- * than it says; -EPROTONOSUPPORT another version; -EPERM not the caller's; -ENOMEM; other -errno of
+ * than it says, or of a process that its owner cannot have written it for; -EPROTONOSUPPORT another version; -EPERM not the caller's; -ENOMEM; other -errno of
  * open, fstat or mmap.
  */
 int pinshim_reader_open(const char *path, struct pinshim_reader **reader);
@@ -66,6 +66,12 @@ bool pinshim_reader_covers(const struct pinshim_reader *reader, uint64_t address
 
 /* Whether a process with this id and start time runs; a zombie does not. true if that cannot be told. */
 bool pinshim_reader_process_alive(pid_t pid, uint64_t start_time);
+
+/*
+ * Whether what a file owned by this user says of a process may be believed: root's may, and another's
+ * if the process runs as that user. true if that cannot be told: it is gone, for example.
+ */
+bool pinshim_reader_may_speak_for(uid_t owner, pid_t pid);
 
 /*
  * Whether name is a table's, "pinshim.PID.STARTTIME", and whose; pid and start_time may be NULL.

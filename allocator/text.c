@@ -319,6 +319,18 @@ int ps_text_parse_size(const char *string, const char **end, uint64_t *bytes)
 	return 0;
 }
 
+const char *ps_text_find_field(const char *text, const char *name)
+{
+	const size_t length = strlen(name);
+
+	for (; text != NULL; text = strchr(text, '\n')) {
+		text += *text == '\n';
+		if (strncmp(text, name, length) == 0 && text[length] == ':')
+			return text + length + 1 + strspn(text + length + 1, " \t");
+	}
+	return NULL;
+}
+
 /* Appends what becomes part of a file's name: a slash in it would name another directory. */
 static void add_name(struct ps_text *text, const char *name)
 {

@@ -45,6 +45,12 @@ void ps_text_add_json(struct ps_text *text, const char *string);
 int ps_text_parse_size(const char *string, const char **end, uint64_t *bytes);
 
 /*
+ * The value of a field in the text of a file like /proc/meminfo: what follows "name:" at the beginning
+ * of a line, spaces skipped. NULL if there is none.
+ */
+const char *ps_text_find_field(const char *text, const char *name);
+
+/*
  * Appends a name pattern: %p process id, %h host name, %e program name, %r rank (RANK, SLURM_PROCID,
  * OMPI_COMM_WORLD_RANK, else 0), %% a percent sign. -EINVAL for any other %.
  */

@@ -115,20 +115,12 @@ static bool parse_digits(const char *at, unsigned base, uint64_t *value)
 bool ps_doctor_proc(const char *path, const char *name, unsigned base, uint64_t *value)
 {
 	char content[8192];
-	const char *line = content;
-	size_t length = strlen(name);
+	const char *field;
 
 	if (ps_os_read_file(path, content, sizeof(content)) < 0)
 		return false;
-	for (; line; line = strchr(line, '\n')) {
-		line += *line == '\n';
-		if (!strncmp(line, name, length) && line[length] == ':') {
-			line += length + 1;
-			line += strspn(line, " \t");
-			return parse_digits(line, base, value);
-		}
-	}
-	return false;
+	field = ps_text_find_field(content, name);
+	return field && parse_digits(field, base, value);
 }
 
 enum ps_state ps_doctor_enough(const struct ps_doctor *doctor, uint64_t bytes)
@@ -227,12 +219,10 @@ static int exit_status(const struct ps_doctor *doctor)
 
 int ps_tool_doctor(int argc, char **argv)
 {
-	static char name[] = "pinshim doctor"; /* in getopt's messages */
 	static struct ps_doctor doctor;
 	bool json = false;
 	int status;
 
-	argv[0] = name;
 	if (!read_options(argc, argv, &doctor, &json, &status))
 		return status;
 	if (!check_settings(&doctor))

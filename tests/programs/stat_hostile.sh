@@ -168,6 +168,24 @@ time.sleep(60)' >"$TMP/ready" 2>"$TMP/holder.err" &
 	check "its own user sees it" grep -q " $holder alive" "$TMP/out"
 	{ kill "$holder" && wait "$holder"; } 2>/dev/null
 	rm -f "$mine"
+
+	# What anybody may say is what a process of their own has.
+	rm -f "$TABLES"/*
+	"${other[@]}" sleep 60 &
+	theirs=$!
+	end_living 2>/dev/null
+	living
+	until [[ $(<"/proc/$theirs/comm") == sleep ]]; do :; done
+	for pid in "$theirs" "${living[0]}"; do
+		table "$pid" pinned_bytes=4096
+	done
+	chown 65534 "$TABLES"/*
+	check "a user's table of a process of root's: exits 1" run 1
+	check "it is not shown" test "$(grep -c " ${living[0]} " "$TMP/out")" = 0
+	check "and why is said" grep -q "pinshim.${living[0]}.*of another user than its owner" "$TMP/err"
+	check "that of a process of their own is shown to root" grep -q " $theirs alive" "$TMP/out"
+	{ kill "$theirs" && wait "$theirs"; } 2>/dev/null
+	end_living
 else
 	skip "other users' tables" "needs root"
 fi

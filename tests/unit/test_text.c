@@ -264,6 +264,17 @@ START_TEST(size_with_end)
 }
 END_TEST
 
+START_TEST(fields)
+{
+	static const char text[] = "Name:\tUid: 1\nUids:\t2\nUid:\t3 4\nEmpty:\n";
+
+	ck_assert_str_eq(ps_text_find_field(text, "Uid"), "3 4\nEmpty:\n");
+	ck_assert_str_eq(ps_text_find_field(text, "Empty"), "\n");
+	ck_assert_ptr_eq(ps_text_find_field(text, "Nam"), NULL);
+	ck_assert_ptr_eq(ps_text_find_field("", "Name"), NULL);
+}
+END_TEST
+
 START_TEST(pattern_names)
 {
 	char buffer[512], expected[512];
@@ -344,6 +355,7 @@ int main(void)
 	tcase_add_loop_test(tcase, json_strings, 0, sizeof(strings) / sizeof(strings[0]));
 	tcase_add_loop_test(tcase, size_parsing, 0, sizeof(sizes) / sizeof(sizes[0]));
 	tcase_add_test(tcase, size_with_end);
+	tcase_add_test(tcase, fields);
 	tcase_add_test(tcase, pattern_names);
 	tcase_add_test(tcase, pattern_rank);
 	tcase_add_test(tcase, pattern_errors);
