@@ -15,24 +15,14 @@
 #include "os.h"
 #include "syscall.h"
 
-/* For tests/bench/accounting.py, which measures what counting each block costs: the difference. */
-#ifdef PS_UNCOUNTED
-#define UNCOUNTED true
-#else
-#define UNCOUNTED false
-#endif
-
 #define SAMPLED_FIRST 64                  /* requests of a thread that are all looked at */
 #define SAMPLE_BYTES ((int64_t)256 << 10) /* that a stripe must have grown by, at least */
 
-/* When a stripe looks next. Threads that share one may overwrite each other: a look more or less. */
-static struct look {
-	int64_t live;    /* when it holds that much of the entry point, in bytes */
-	uint64_t growth; /* and when that of the entry point is no longer what it was */
-} looks[PINSHIM_STRIPES][PINSHIM_ENTRIES_MAX] __attribute__((aligned(64)));
-
-/* How often any stripe was seen to have grown. Read at each request, written rarely. */
-static uint64_t growths[PINSHIM_ENTRIES_MAX] __attribute__((aligned(64)));
+/*
+ * How much of an entry point a stripe must hold, in bytes, for that to be news to all. Threads that
+ * share one may overwrite each other: a look more or less.
+ */
+static int64_t news[PINSHIM_STRIPES][PINSHIM_ENTRIES_MAX] __attribute__((aligned(64)));
 
 _Thread_local struct ps_thread ps_thread __attribute__((tls_model("initial-exec")));
 
@@ -66,6 +56,9 @@ uint16_t ps_counters_choose(void)
 		stripe = PS_STRIPES_OWN +
 			 atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) %
 				 (PINSHIM_STRIPES - PS_STRIPES_OWN);
+	for (unsigned i = 0; i < PINSHIM_ENTRIES_MAX; i++)
+		__atomic_store_n(&ps_table()->stripe[stripe].entry[i].look, PS_LOOK_NOW,
+				 __ATOMIC_RELAXED);
 	ps_thread.stripe = (uint16_t)(1 + stripe);
 	return ps_thread.stripe;
 }
@@ -91,41 +84,44 @@ static void look_at_all(enum pinshim_entry_point entry)
 			      sum.served_bytes - sum.freed_bytes);
 }
 
-/* Looks, after this stripe has served something. */
-static __attribute__((noinline)) void look(enum pinshim_entry_point entry, struct look *look,
-					   int64_t live)
+/* All stripes are to look at their next request. */
+static void tell_all(enum pinshim_entry_point entry)
 {
-	const bool grown = live >= (int64_t)ps_count_get((uint64_t *)&look->live);
-	int64_t step;
+	for (unsigned i = 0; i < PINSHIM_STRIPES; i++) {
+		uint64_t *look = &ps_table()->stripe[i].entry[entry].look;
 
-	if (ps_thread.looked < SAMPLED_FIRST)
-		ps_thread.looked++;
-	if (grown)
-		ps_count_add(&growths[entry], 1);
-	look_at_all(entry);
-	step = (int64_t)(ps_count_get(&ps_table()->live_peak_bytes[entry]) / 64);
-	__atomic_store_n(&look->live, live + (step > SAMPLE_BYTES ? step : SAMPLE_BYTES),
-			 __ATOMIC_RELAXED);
-	__atomic_store_n(&look->growth, ps_count_get(&growths[entry]), __ATOMIC_RELAXED);
+		if (ps_count_get(look) != PS_LOOK_NOW)
+			__atomic_store_n(look, PS_LOOK_NOW, __ATOMIC_RELAXED);
+	}
 }
 
-/* Looks if there is reason to. */
-static void sample(enum pinshim_entry_point entry, const struct pinshim_entry *count)
+/*
+ * Looks, after this stripe has served something. When to look next is written first: another that
+ * grows, and says so too early to be heeded, is then seen here.
+ */
+void ps_count_look(enum pinshim_entry_point entry, struct pinshim_entry *count)
 {
-	struct look *mine = &looks[ps_stripe_index()][entry];
-	const int64_t live = (int64_t)(ps_count_get(&count->served_bytes) -
-				       ps_count_get(&count->freed_bytes));
+	int64_t *here = &news[ps_stripe_index()][entry];
+	const int64_t live = ps_count_live(count);
+	const int64_t step = (int64_t)(ps_count_get(&ps_table()->live_peak_bytes[entry]) / 64);
+	uint64_t next = PS_LOOK_NOW;
 
-	if (__builtin_expect(live >= (int64_t)ps_count_get((uint64_t *)&mine->live) ||
-				     ps_count_get(&mine->growth) != ps_count_get(&growths[entry]) ||
-				     ps_thread.looked < SAMPLED_FIRST,
-			     0))
-		look(entry, mine, live);
+	if (live >= (int64_t)ps_count_get((uint64_t *)here)) {
+		tell_all(entry);
+		__atomic_store_n(here, live + (step > SAMPLE_BYTES ? step : SAMPLE_BYTES),
+				 __ATOMIC_RELAXED);
+	}
+	if (ps_thread.looked < SAMPLED_FIRST)
+		ps_thread.looked++;
+	else
+		next = PS_LOOK_AT(ps_count_get((uint64_t *)here));
+	__atomic_store_n(&count->look, next, __ATOMIC_SEQ_CST);
+	look_at_all(entry);
 }
 
 void ps_counters_fork_child(void)
 {
-	memset(looks, 0, sizeof(looks));
+	memset(news, 0, sizeof(news));
 	for (unsigned i = 0; i < PS_STRIPES_OWN; i++)
 		atomic_store(&owners[i], 0);
 	/* The one thread there is keeps its stripe. */
@@ -133,68 +129,59 @@ void ps_counters_fork_child(void)
 		atomic_store(&owners[ps_stripe_index()], ps_os_gettid());
 }
 
-void ps_count_served(enum pinshim_entry_point entry, size_t requested, size_t bytes)
+static struct pinshim_entry *shared(enum pinshim_entry_point entry)
 {
-	struct pinshim_entry *count = &ps_stripe()->entry[entry];
-	const bool own = ps_stripe_is_own();
+	return &ps_stripe()->entry[entry];
+}
 
-	if (UNCOUNTED)
-		return;
-	ps_count_own(&count->calls, 1, own);
-	ps_count_own(&count->served, 1, own);
-	ps_count_own(&count->requested_bytes, requested, own);
-	ps_count_own(&count->served_bytes, bytes, own);
-	sample(entry, count);
+void ps_count_served_shared(enum pinshim_entry_point entry, size_t requested, size_t bytes)
+{
+	struct pinshim_entry *count = shared(entry);
+
+	ps_count_add(&count->served, 1);
+	ps_count_add(&count->requested_bytes, requested);
+	ps_count_add(&count->served_bytes, bytes);
+	if (ps_count_is_time(count))
+		ps_count_look(entry, count);
 }
 
 void ps_count_unserved(enum pinshim_entry_point entry, size_t requested, size_t bytes)
 {
-	struct pinshim_entry *count = &ps_stripe()->entry[entry];
+	struct pinshim_entry *count = shared(entry);
 
-	ps_count_sub(&count->calls, 1);
 	ps_count_sub(&count->served, 1);
 	ps_count_sub(&count->requested_bytes, requested);
 	ps_count_sub(&count->served_bytes, bytes);
 }
 
-void ps_count_freed(enum pinshim_entry_point entry, size_t bytes)
+void ps_count_freed_shared(enum pinshim_entry_point entry, size_t bytes)
 {
-	struct pinshim_entry *count = &ps_stripe()->entry[entry];
+	struct pinshim_entry *count = shared(entry);
 
-	const bool own = ps_stripe_is_own();
-
-	if (UNCOUNTED)
-		return;
-	ps_count_own(&count->freed, 1, own);
-	ps_count_own(&count->freed_bytes, bytes, own);
+	ps_count_add(&count->freed, 1);
+	ps_count_add(&count->freed_bytes, bytes);
 }
 
 void ps_count_fallback(enum pinshim_entry_point entry)
 {
-	struct pinshim_entry *count = &ps_stripe()->entry[entry];
-
-	ps_count_add(&count->calls, 1);
-	ps_count_add(&count->fallback, 1);
+	ps_count_add(&shared(entry)->fallback, 1);
 }
 
 void ps_count_failed(enum pinshim_entry_point entry)
 {
-	struct pinshim_entry *count = &ps_stripe()->entry[entry];
-
-	ps_count_add(&count->calls, 1);
-	ps_count_add(&count->failed, 1);
+	ps_count_add(&shared(entry)->failed, 1);
 }
 
 /* As bytes go, the block was freed and served anew; as blocks go, nothing happened. */
 void ps_count_resized(enum pinshim_entry_point entry, size_t requested, size_t from, size_t to)
 {
-	struct pinshim_entry *count = &ps_stripe()->entry[entry];
+	struct pinshim_entry *count = shared(entry);
 
 	ps_count_add(&count->requested_bytes, requested);
 	ps_count_add(&count->served_bytes, to);
 	ps_count_add(&count->freed_bytes, from);
-	if (to > from)
-		sample(entry, count);
+	if (to > from && ps_count_is_time(count))
+		ps_count_look(entry, count);
 }
 
 uint64_t ps_count_retained(const struct pinshim_table *table)

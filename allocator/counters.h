@@ -18,6 +18,13 @@
 
 #include "table.h"
 
+/* For tests/bench/accounting.py, which measures what counting each block costs: the difference. */
+#ifdef PS_UNCOUNTED
+#define PS_BLOCKS_UNCOUNTED true
+#else
+#define PS_BLOCKS_UNCOUNTED false
+#endif
+
 /* All thread-local state of the library: few words, because static TLS is scarce (jemalloc#2472). */
 struct ps_thread {
 	uint16_t depth;  /* >0: inside pinshim, so the program's allocator calls pass through */
@@ -29,9 +36,6 @@ struct ps_thread {
 };
 
 extern _Thread_local struct ps_thread ps_thread __attribute__((tls_model("initial-exec")));
-
-/* The stripes from 0 on that have one thread each; the others are shared. */
-#define PS_STRIPES_OWN 8
 
 /* Chooses a stripe for this thread. Returns 1 + index. */
 uint16_t ps_counters_choose(void);
@@ -101,18 +105,87 @@ void ps_count_peak(uint64_t *peak, uint64_t value);
 /* In a forked child, whose counters begin at zero. */
 void ps_counters_fork_child(void);
 
+/* pinshim_entry.look: a stripe looks when it holds that many bytes; at first, at each request. */
+#define PS_LOOK_AT(live) ((uint64_t)(live) + (UINT64_C(1) << 63))
+#define PS_LOOK_NOW UINT64_C(0)
+
+/* Bytes of an entry point that a stripe holds; below zero where it freed what others were served. */
+static inline int64_t ps_count_live(const struct pinshim_entry *count)
+{
+	return (int64_t)(ps_count_get(&count->served_bytes) - ps_count_get(&count->freed_bytes));
+}
+
+/* Has this stripe served so much more that it is time to look at the live peak? */
+static inline bool ps_count_is_time(const struct pinshim_entry *count)
+{
+	return __builtin_expect(PS_LOOK_AT(ps_count_live(count)) >= ps_count_get(&count->look), 0);
+}
+
+/* Looks. count is what this thread's stripe has of the entry point. */
+void ps_count_look(enum pinshim_entry_point entry, struct pinshim_entry *count);
+
+/* This thread's counters of an entry point if nobody else adds to them; else NULL. */
+static inline struct pinshim_entry *ps_count_mine(enum pinshim_entry_point entry)
+{
+	struct pinshim_stripe *own = __atomic_load_n(&ps_process->own[ps_thread.stripe],
+						     __ATOMIC_RELAXED);
+
+	return __builtin_expect(own != NULL, 1) ? &own->entry[entry] : NULL;
+}
+
+/* For threads without a stripe of their own. */
+void ps_count_served_shared(enum pinshim_entry_point entry, size_t requested, size_t bytes);
+void ps_count_freed_shared(enum pinshim_entry_point entry, size_t bytes);
+
 /* A request was served: requested bytes asked for, bytes handed out. Samples the live peak. */
-void ps_count_served(enum pinshim_entry_point entry, size_t requested, size_t bytes);
+static inline void ps_count_served(enum pinshim_entry_point entry, size_t requested, size_t bytes)
+{
+	struct pinshim_entry *count;
+
+	if (PS_BLOCKS_UNCOUNTED)
+		return;
+	count = ps_count_mine(entry);
+	if (count == NULL) {
+		ps_count_served_shared(entry, requested, bytes);
+		return;
+	}
+	ps_count_own(&count->served, 1, true);
+	ps_count_own(&count->requested_bytes, requested, true);
+	ps_count_own(&count->served_bytes, bytes, true);
+	if (ps_count_is_time(count))
+		ps_count_look(entry, count);
+}
+
 /* It was not after all: the block is taken back before anybody had it. */
 void ps_count_unserved(enum pinshim_entry_point entry, size_t requested, size_t bytes);
 /* A served block of this entry point was freed. */
-void ps_count_freed(enum pinshim_entry_point entry, size_t bytes);
+static inline void ps_count_freed(enum pinshim_entry_point entry, size_t bytes)
+{
+	struct pinshim_entry *count;
+
+	if (PS_BLOCKS_UNCOUNTED)
+		return;
+	count = ps_count_mine(entry);
+	if (count == NULL) {
+		ps_count_freed_shared(entry, bytes);
+		return;
+	}
+	ps_count_own(&count->freed, 1, true);
+	ps_count_own(&count->freed_bytes, bytes, true);
+}
+
 /* A request went to the next allocator, or was answered with an error. */
 void ps_count_fallback(enum pinshim_entry_point entry);
 void ps_count_failed(enum pinshim_entry_point entry);
 
 /* A served block changed its size in place. */
 void ps_count_resized(enum pinshim_entry_point entry, size_t requested, size_t from, size_t to);
+
+/* Requests that an entry point was responsible for, of a sum. */
+static inline uint64_t ps_count_calls(const struct pinshim_entry *sum)
+{
+	return sum->served + sum->fallback + sum->failed;
+}
 
 /* Sums an entry point over the stripes of any table, this process's or one that was read. */
 void ps_count_sum(const struct pinshim_table *table, enum pinshim_entry_point entry,

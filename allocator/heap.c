@@ -290,21 +290,25 @@ static void settle(size_t freed)
 		__atomic_store_n(&last, before, __ATOMIC_RELAXED);
 }
 
-void ps_heap_reclaim(void *pointer)
+/* Of a block of so many bytes. */
+static void reclaim(void *pointer, size_t bytes)
 {
 	ps_thread.depth++;
 	if (is_large(pointer)) {
 		ps_large_free(ps_granule_of(pointer));
 		ps_arena_ask_again();
 	} else {
-		const size_t bytes = ps_arena_size(pointer);
-
 		if (ps_granule_byte(ps_granule_of(pointer)) & PS_GRANULE_REPLACED)
 			refill(pointer, bytes);
 		ps_arena_free(pointer);
 		settle(bytes);
 	}
 	ps_thread.depth--;
+}
+
+void ps_heap_reclaim(void *pointer)
+{
+	reclaim(pointer, block_size(pointer));
 }
 
 void ps_heap_discard(void *pointer)
@@ -316,8 +320,7 @@ void ps_heap_discard(void *pointer)
 
 void ps_heap_free(void *pointer, const char *call)
 {
-	ps_heap_retire(pointer, call);
-	ps_heap_reclaim(pointer);
+	reclaim(pointer, ps_heap_retire(pointer, call));
 }
 
 size_t ps_heap_usable(void *pointer, const char *call)

@@ -74,7 +74,6 @@ void ps_count_sum(const struct pinshim_table *table, enum pinshim_entry_point en
 	for (unsigned i = 0; i < PINSHIM_STRIPES; i++) {
 		const struct pinshim_entry *from = &table->stripe[i].entry[entry];
 
-		sum->calls += ps_count_get(&from->calls);
 		sum->served += ps_count_get(&from->served);
 		sum->fallback += ps_count_get(&from->fallback);
 		sum->failed += ps_count_get(&from->failed);

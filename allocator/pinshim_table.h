@@ -27,7 +27,7 @@ extern "C" {
 #endif
 
 #define PINSHIM_TABLE_MAGIC UINT64_C(0x656c626174736870) /* "phstable" */
-#define PINSHIM_TABLE_VERSION 2
+#define PINSHIM_TABLE_VERSION 3
 #define PINSHIM_TABLE_PREFIX "pinshim."
 #define PINSHIM_TABLE_DIRECTORY "/dev/shm"
 #define PINSHIM_RANGES_MAX (1u << 20) /* records that a table has at most */
@@ -88,12 +88,15 @@ enum pinshim_entry_point {
 /* The limits that refuse a pin; the order is that of pinshim_table.refused. */
 #define PINSHIM_LIMITS_MAX 12
 
-/* Counters of one entry point in one stripe. Sum the stripes. */
+/*
+ * Counters of one entry point in one stripe. Sum the stripes. A request that this library was
+ * responsible for is one of served, fallback and failed.
+ */
 struct pinshim_entry {
-	uint64_t calls;           /* requests this library was responsible for */
-	uint64_t served;          /* of these: served from the heap (or pinned in place) */
-	uint64_t fallback;        /* of these: passed to the next allocator, unpinned */
-	uint64_t failed;          /* of these: answered with an error */
+	uint64_t look;            /* the writer's own: when it next looks at the live peak */
+	uint64_t served;          /* requests served from the heap (or pinned in place) */
+	uint64_t fallback;        /* passed to the next allocator, unpinned */
+	uint64_t failed;          /* answered with an error */
 	uint64_t requested_bytes; /* asked for by the served requests, ever */
 	uint64_t served_bytes;    /* handed out for them, rounding included, ever */
 	uint64_t freed;           /* served blocks that were freed, ever */

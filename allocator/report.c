@@ -55,7 +55,6 @@ static void add_totals(const struct pinshim_table *table, struct totals *totals)
 		struct pinshim_entry sum;
 
 		ps_count_sum(table, i, &sum);
-		totals->sum.calls += sum.calls;
 		totals->sum.served += sum.served;
 		totals->sum.fallback += sum.fallback;
 		totals->sum.failed += sum.failed;
@@ -63,7 +62,7 @@ static void add_totals(const struct pinshim_table *table, struct totals *totals)
 		totals->sum.served_bytes += sum.served_bytes;
 		totals->sum.freed += sum.freed;
 		totals->sum.freed_bytes += sum.freed_bytes;
-		if (i >= PINSHIM_ENTRY_CUDA_HOST_ALLOC && sum.calls)
+		if (i >= PINSHIM_ENTRY_CUDA_HOST_ALLOC && ps_count_calls(&sum))
 			totals->cuda = true;
 	}
 }
@@ -162,18 +161,19 @@ static void text_entries(const struct pinshim_table *table, const struct totals 
 {
 	struct pinshim_entry sum;
 
-	if (!totals->sum.calls)
+	if (!ps_count_calls(&totals->sum))
 		return;
 	begin_line(table, text);
 	ps_text_add(text, "%-18s %9s %9s %9s %7s %7s %11s %11s\n", "", "calls", "served",
 		    "fallback", "failed", "live", "live bytes", "peak bytes");
 	for (unsigned i = 0; i < PINSHIM_ENTRIES; i++) {
 		ps_count_sum(table, i, &sum);
-		if (!sum.calls && !sum.served_bytes)
+		if (!ps_count_calls(&sum) && !sum.served_bytes)
 			continue;
 		begin_line(table, text);
-		ps_text_add(text, "%-18s %9lu %9lu %9lu %7lu %7lu", ps_entry_name(i), sum.calls,
-			    sum.served, sum.fallback, sum.failed, live_blocks(&sum));
+		ps_text_add(text, "%-18s %9lu %9lu %9lu %7lu %7lu", ps_entry_name(i),
+			    ps_count_calls(&sum), sum.served, sum.fallback, sum.failed,
+			    live_blocks(&sum));
 		add_padded_bytes(text, live_bytes(&sum));
 		add_padded_bytes(text, peak_bytes(table, i, &sum));
 		ps_text_add(text, "\n");
@@ -380,7 +380,7 @@ static void json_gauges(const struct pinshim_table *table, struct ps_text *text)
 static void json_counts(const struct pinshim_entry *sum, struct ps_text *text)
 {
 	ps_text_add(text, "\"calls\": %lu, \"served\": %lu, \"fallback\": %lu, \"failed\": %lu, ",
-		    sum->calls, sum->served, sum->fallback, sum->failed);
+		    ps_count_calls(sum), sum->served, sum->fallback, sum->failed);
 	ps_text_add(text, "\"requested_bytes\": %lu, \"served_bytes\": %lu, \"freed\": %lu, ",
 		    sum->requested_bytes, sum->served_bytes, sum->freed);
 	ps_text_add(text, "\"freed_bytes\": %lu, \"live_blocks\": %lu, \"live_bytes\": %lu",

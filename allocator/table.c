@@ -86,20 +86,12 @@ const char *ps_table_directory = PINSHIM_TABLE_DIRECTORY;
  */
 static void lock_table(void)
 {
-	const uint64_t all = ~UINT64_C(0);
-	uint64_t before = 0;
-
-	ps_syscall4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof(before));
-	ps_lock(&self.lock);
-	self.mask = before;
+	ps_lock_quietly(&self.lock, &self.mask);
 }
 
 static void unlock_table(void)
 {
-	const uint64_t mask = self.mask;
-
-	ps_unlock(&self.lock);
-	ps_syscall4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
+	ps_unlock_quietly(&self.lock, self.mask);
 }
 
 static struct pinshim_range *range_of(struct pinshim_table *table, uint32_t slot)
@@ -154,6 +146,17 @@ static size_t shared_word(size_t word)
 	return first + PS_STRIPES_OWN * length + (word - first) % length;
 }
 
+/* Is it one that counts nothing, of an entry point: when to look, which is copied and not added up? */
+static bool is_look(size_t word)
+{
+	const size_t first = offsetof(struct pinshim_table, stripe) / sizeof(uint64_t);
+	const size_t length = sizeof(struct pinshim_stripe) / sizeof(uint64_t);
+	const size_t entry = sizeof(struct pinshim_entry) / sizeof(uint64_t);
+	const size_t in_stripe = (word - first) % length;
+
+	return word >= first && in_stripe < PINSHIM_ENTRIES_MAX * entry && in_stripe % entry == 0;
+}
+
 /* Is it a word that is stored, not added to? */
 static bool is_stored(const uint64_t *word)
 {
@@ -169,7 +172,7 @@ static void fold(size_t word, uint64_t was, uint64_t now)
 	const size_t peaks = offsetof(struct pinshim_table, live_peak_bytes) / sizeof(uint64_t);
 	uint64_t *to = (uint64_t *)self.table + shared_word(word);
 
-	if (now == was)
+	if (now == was || is_look(word))
 		return;
 	if (to == &self.table->hooks_reached)
 		__atomic_fetch_or(to, now, __ATOMIC_RELAXED);
@@ -298,6 +301,15 @@ static void make_process_page(void)
 	ps_process = page;
 }
 
+/* From here on the process pid counts in the table. */
+static void begin_counting(int pid)
+{
+	ps_process->pid = pid;
+	for (unsigned i = 0; i < PS_STRIPES_OWN; i++)
+		__atomic_store_n(&ps_process->own[1 + i], &self.table->stripe[i], __ATOMIC_RELAXED);
+	__atomic_store_n(&ps_process->table, self.table, __ATOMIC_RELEASE);
+}
+
 int ps_table_start(void)
 {
 	int pid = ps_os_getpid();
@@ -307,8 +319,7 @@ int ps_table_start(void)
 	begin_table(self.table, pid);
 	ps_identity_rank(self.table);
 	fold_early();
-	ps_process->pid = pid;
-	__atomic_store_n(&ps_process->table, self.table, __ATOMIC_RELEASE);
+	begin_counting(pid);
 	return rc < 0 ? -ENOMEM : 0;
 }
 
@@ -706,8 +717,7 @@ void ps_table_fork_child(void)
 	if (self.table == &early.table)
 		memset(&early, 0, sizeof(early));
 	begin_table(self.table, pid);
-	ps_process->pid = pid;
-	__atomic_store_n(&ps_process->table, self.table, __ATOMIC_RELEASE);
+	begin_counting(pid);
 }
 
 /*

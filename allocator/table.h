@@ -22,11 +22,20 @@
  * a child (MADV_WIPEONFORK) whichever way it was forked. vfork and CLONE_VM children share it.
  */
 struct ps_process {
+	/*
+	 * The table's stripes that one thread has to itself, by ps_thread.stripe; NULL for the others,
+	 * for a thread that has none yet, and in a forked child that has not noticed: one look tells
+	 * whether a thread may just count.
+	 */
+	struct pinshim_stripe *own[1 + PINSHIM_STRIPES];
 	struct pinshim_table *table; /* NULL: a forked child that has not noticed yet */
 	int pid;                     /* whose table it is; a vfork child's getpid() differs */
 };
 
-extern struct ps_process *ps_process;
+extern struct ps_process *ps_process __attribute__((visibility("hidden")));
+
+/* The stripes from 0 on that have one thread each; the others are shared (counters.h). */
+#define PS_STRIPES_OWN 8
 
 /* What a table's name ends in until it is whole. */
 #define PS_TABLE_TEMPORARY ".tmp"

@@ -2,7 +2,7 @@
 """What it costs to count each block: the library against the same one that does not count.
 
 Both are built from the same sources; what is left out of the second are the counters of an allocation
-and of its free (allocator/counters.c), not those that the heap itself goes by. Of what is not served
+and of its free (allocator/counters.h), not those that the heap itself goes by. Of what is not served
 nothing is counted.
 """
 
@@ -36,8 +36,12 @@ def added_instructions(results, variants, name, size):
         few, many = (instructions(results, program, variant, pairs, size) for pairs in (FEW, MANY))
         per_pair[which] = (many - few) / (MANY - FEW)
         results.sample("accounting", what="instructions", bytes=size, variant=which,
-                       per_pair=per_pair[which])
+                       instructions_per_pair=per_pair[which])
     added = per_pair["counted"] - per_pair["uncounted"]
+    if size < 2 * MIB:
+        share = Spread([added / per_pair["counted"]])
+        results.target(f"counting, of the instructions of malloc and free of {name}", "<= 1 %", 0.01, share,
+                       f"{share.median:.2%}")
     return f"+{added:.0f}", f"{added / per_pair['counted']:.1%}"
 
 
@@ -51,7 +55,7 @@ def once(results, variant, which, size, way):
 
 def added_time(results, variants, name, size):
     """Nanoseconds per pair, and their share in a bare one and in one that fills its block."""
-    rounds = results.rounds(25, 9)
+    rounds = results.repeats(9, 5)
     bare = {which: [] for which in variants}
     filled = []
     for turn in range(rounds):

@@ -153,7 +153,6 @@ int main(int argc, char **argv)
 	for (int i = 3; i < argc; i++)
 		set_field(argv[i]);
 	table.range_used = table.range_capacity = (uint32_t)table.generation;
-	table.stripe[1].entry[0].calls = table.stripe[1].entry[0].served;
 	snprintf(path, sizeof(path), "%s/pinshim.%" PRIu32 ".%" PRIu64, argv[1], table.pid,
 		 table.start_time);
 	to = fopen(path, "w");

@@ -135,7 +135,7 @@ START_TEST(locked_is_not_registered)
 	struct pinshim_entry *entry = &made.stripe[0].entry[PINSHIM_ENTRY_CUDA_HOST_ALLOC];
 
 	fill();
-	*entry = (struct pinshim_entry){ .calls = 1, .served = 1, .served_bytes = MIB };
+	*entry = (struct pinshim_entry){ .served = 1, .served_bytes = MIB };
 	ps_report_text(&made, &text);
 	ck_assert_ptr_nonnull(strstr(buffer, warning));
 	text.length = 0;
