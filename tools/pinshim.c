@@ -41,6 +41,16 @@ static int finish(int status)
 	return PS_EXIT_INCOMPLETE;
 }
 
+/* Runs a command, which is called by its full name in getopt's messages. */
+static int run(size_t number, int argc, char **argv)
+{
+	static char name[32];
+
+	snprintf(name, sizeof(name), "pinshim %s", command[number].name);
+	argv[0] = name;
+	return finish(command[number].run(argc, argv));
+}
+
 int main(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : "";
@@ -55,7 +65,7 @@ int main(int argc, char **argv)
 	}
 	for (size_t i = 0; i < COMMANDS; i++)
 		if (!strcmp(name, command[i].name))
-			return finish(command[i].run(argc - 1, argv + 1));
+			return run(i, argc - 1, argv + 1);
 	if (*name)
 		fprintf(stderr, "pinshim: there is no command %s\n", name);
 	usage(stderr);

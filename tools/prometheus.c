@@ -15,11 +15,12 @@
 #include "names.h"
 #include "report.h"
 
-/* A metric that is one number a process. */
 struct metric {
 	const char *name;
 	const char *type;
 	const char *help;
+	/* What to write for a living process; offset is for those that write one number of it. */
+	void (*write)(FILE *to, const struct ps_holder *holder, const struct metric *metric);
 	size_t offset;
 };
 
@@ -51,28 +52,16 @@ static void write_name(FILE *to, const char *name, const struct ps_holder *holde
 	write_label(to, ",", "rank", holder->table->rank);
 }
 
-/* Calls write for each living process. */
-static void each_alive(FILE *to, const struct ps_jobs *jobs,
-		       void (*write)(FILE *to, const struct ps_holder *holder, const void *what),
-		       const void *what)
+static void write_info(FILE *to, const struct ps_holder *holder, const struct metric *metric)
 {
-	for (size_t i = 0; i < jobs->holders->count; i++)
-		if (jobs->holders->holder[i].alive)
-			write(to, &jobs->holders->holder[i], what);
-}
-
-static void write_info(FILE *to, const struct ps_holder *holder, const void *what)
-{
-	(void)what;
-	write_name(to, "pinshim_process_info", holder);
+	write_name(to, metric->name, holder);
 	write_label(to, ",", "local_rank", holder->table->local_rank);
 	write_label(to, ",", "backend", holder->table->backend);
 	fprintf(to, ",uid=\"%" PRIu32 "\"} 1\n", holder->table->uid);
 }
 
-static void write_figure(FILE *to, const struct ps_holder *holder, const void *what)
+static void write_figure(FILE *to, const struct ps_holder *holder, const struct metric *metric)
 {
-	const struct metric *metric = what;
 	const bool is_aio = metric->offset >= offsetof(struct ps_figures, aio);
 
 	if (is_aio && !ps_report_has_aio(&holder->figures.aio))
@@ -82,37 +71,34 @@ static void write_figure(FILE *to, const struct ps_holder *holder, const void *w
 		*(const uint64_t *)((const char *)&holder->figures + metric->offset));
 }
 
-static void write_word(FILE *to, const struct ps_holder *holder, const void *what)
+static void write_word(FILE *to, const struct ps_holder *holder, const struct metric *metric)
 {
-	const struct metric *metric = what;
 
 	write_name(to, metric->name, holder);
 	fprintf(to, "} %" PRIu64 "\n",
 		*(const uint64_t *)((const char *)holder->table + metric->offset));
 }
 
-static void write_pin_seconds(FILE *to, const struct ps_holder *holder, const void *what)
+static void write_pin_seconds(FILE *to, const struct ps_holder *holder, const struct metric *metric)
 {
 	const uint64_t nanoseconds = holder->table->pin_nanoseconds;
 
-	(void)what;
-	write_name(to, "pinshim_pin_seconds_total", holder);
+	write_name(to, metric->name, holder);
 	fprintf(to, "} %" PRIu64 ".%09" PRIu64 "\n", nanoseconds / 1000000000,
 		nanoseconds % 1000000000);
 }
 
-static void write_refusals(FILE *to, const struct ps_holder *holder, const void *what)
+static void write_refusals(FILE *to, const struct ps_holder *holder, const struct metric *metric)
 {
-	(void)what;
 	for (unsigned i = 0; pinshim_limit_name(i); i++) {
-		write_name(to, "pinshim_refused_total", holder);
+		write_name(to, metric->name, holder);
 		write_label(to, ",", "limit", pinshim_limit_name(i));
 		fprintf(to, "} %" PRIu64 "\n", holder->table->refused[i]);
 	}
 }
 
 /* Of the entry points that were ever called, so that there are not a hundred lines a process. */
-static void write_requests(FILE *to, const struct ps_holder *holder, const void *what)
+static void write_requests(FILE *to, const struct ps_holder *holder, const struct metric *metric)
 {
 	static const struct {
 		const char *name;
@@ -124,11 +110,11 @@ static void write_requests(FILE *to, const struct ps_holder *holder, const void 
 	};
 	struct pinshim_entry sum;
 
-	(void)what;
 	for (unsigned i = 0; i < PINSHIM_ENTRIES; i++) {
 		ps_count_sum(holder->table, i, &sum);
-		for (size_t j = 0; sum.calls && j < sizeof(result) / sizeof(result[0]); j++) {
-			write_name(to, "pinshim_requests_total", holder);
+		for (size_t j = 0; ps_count_calls(&sum) && j < sizeof(result) / sizeof(result[0]);
+		     j++) {
+			write_name(to, metric->name, holder);
 			write_label(to, ",", "entry_point", ps_entry_name(i));
 			write_label(to, ",", "result", result[j].name);
 			fprintf(to, "} %" PRIu64 "\n",
@@ -138,7 +124,8 @@ static void write_requests(FILE *to, const struct ps_holder *holder, const void 
 }
 
 /* A request is one of these. */
-static void write_aio_requests(FILE *to, const struct ps_holder *holder, const void *what)
+static void write_aio_requests(FILE *to, const struct ps_holder *holder,
+			       const struct metric *metric)
 {
 	static const struct {
 		const char *name;
@@ -150,11 +137,10 @@ static void write_aio_requests(FILE *to, const struct ps_holder *holder, const v
 		{ "passed", offsetof(struct pinshim_aio, passed) },
 	};
 
-	(void)what;
 	if (!ps_report_has_aio(&holder->figures.aio))
 		return;
 	for (size_t i = 0; i < sizeof(way) / sizeof(way[0]); i++) {
-		write_name(to, "pinshim_aio_requests_total", holder);
+		write_name(to, metric->name, holder);
 		write_label(to, ",", "way", way[i].name);
 		fprintf(to, "} %" PRIu64 "\n",
 			*(const uint64_t *)((const char *)&holder->figures.aio + way[i].offset));
@@ -163,15 +149,23 @@ static void write_aio_requests(FILE *to, const struct ps_holder *holder, const v
 
 #define WORD(name, type, member, help)                                                             \
 	{                                                                                          \
-		name, type, help, offsetof(struct pinshim_table, member)                           \
+		name, type, help, write_word, offsetof(struct pinshim_table, member)               \
 	}
 #define FIGURE(name, type, member, help)                                                           \
 	{                                                                                          \
-		name, type, help, offsetof(struct ps_figures, member)                              \
+		name, type, help, write_figure, offsetof(struct ps_figures, member)                \
 	}
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static const struct metric words[] = {
+static const struct metric metrics[] = {
+	{ "pinshim_process_info", "gauge", "What is known about a process; the value is 1.",
+	  write_info, 0 },
+	{ "pinshim_pin_seconds_total", "counter", "Time spent pinning.", write_pin_seconds, 0 },
+	{ "pinshim_refused_total", "counter", "Requests for pinned memory that a limit refused.",
+	  write_refusals, 0 },
+	{ "pinshim_requests_total", "counter", "Requests by entry point, and what became of them.",
+	  write_requests, 0 },
+	{ "pinshim_aio_requests_total", "counter", "Asynchronous requests by the way they took.",
+	  write_aio_requests, 0 },
 	WORD("pinshim_pinned_bytes", "gauge", pinned_bytes, "Memory that is pinned now."),
 	WORD("pinshim_pinned_peak_bytes", "gauge", pinned_peak_bytes,
 	     "The most memory that was ever pinned."),
@@ -191,9 +185,6 @@ static const struct metric words[] = {
 	     "Memory that was asked for and that a limit refused."),
 	WORD("pinshim_fork_children_total", "counter", fork_children,
 	     "Forked children that inherited pinned blocks."),
-};
-
-static const struct metric figures[] = {
 	FIGURE("pinshim_retained_bytes", "gauge", retained,
 	       "Freed memory that is kept pinned for reuse."),
 	FIGURE("pinshim_live_blocks", "gauge", blocks, "Blocks that were served and not freed."),
@@ -215,24 +206,6 @@ static const struct metric figures[] = {
 	       "Registrations with an io_uring that were dropped because the memory was unpinned."),
 };
 
-/* What takes more than one number a process. */
-static const struct {
-	const char *name;
-	const char *type;
-	const char *help;
-	void (*write)(FILE *to, const struct ps_holder *holder, const void *what);
-} others[] = {
-	{ "pinshim_process_info", "gauge", "What is known about a process; the value is 1.",
-	  write_info },
-	{ "pinshim_pin_seconds_total", "counter", "Time spent pinning.", write_pin_seconds },
-	{ "pinshim_refused_total", "counter", "Requests for pinned memory that a limit refused.",
-	  write_refusals },
-	{ "pinshim_requests_total", "counter", "Requests by entry point, and what became of them.",
-	  write_requests },
-	{ "pinshim_aio_requests_total", "counter", "Asynchronous requests by the way they took.",
-	  write_aio_requests },
-};
-
 /* Written always, so that whoever looks sees that this was. */
 static void write_node(FILE *to, const struct ps_jobs *jobs)
 {
@@ -247,16 +220,10 @@ static void write_node(FILE *to, const struct ps_jobs *jobs)
 void ps_prometheus_write(FILE *to, const struct ps_jobs *jobs)
 {
 	write_node(to, jobs);
-	for (size_t i = 0; i < COUNT(others); i++) {
-		write_head(to, others[i].name, others[i].type, others[i].help);
-		each_alive(to, jobs, others[i].write, NULL);
-	}
-	for (size_t i = 0; i < COUNT(words); i++) {
-		write_head(to, words[i].name, words[i].type, words[i].help);
-		each_alive(to, jobs, write_word, &words[i]);
-	}
-	for (size_t i = 0; i < COUNT(figures); i++) {
-		write_head(to, figures[i].name, figures[i].type, figures[i].help);
-		each_alive(to, jobs, write_figure, &figures[i]);
+	for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
+		write_head(to, metrics[i].name, metrics[i].type, metrics[i].help);
+		for (size_t j = 0; j < jobs->holders->count; j++)
+			if (jobs->holders->holder[j].alive)
+				metrics[i].write(to, &jobs->holders->holder[j], &metrics[i]);
 	}
 }

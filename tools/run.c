@@ -149,13 +149,11 @@ static void write_check(const struct ps_settings *settings, const struct ps_conf
 
 int ps_tool_run(int argc, char **argv)
 {
-	static char name[] = "pinshim run"; /* in getopt's messages */
 	struct ps_settings settings = { .directory = NULL };
 	struct ps_config config;
 	bool check = false;
 	int status;
 
-	argv[0] = name;
 	if (!read_options(argc, argv, &settings, &check, &status))
 		return status;
 	status = read_settings(&settings, &config);

@@ -77,27 +77,42 @@ static bool parse_seconds(const char *string, unsigned *milliseconds)
 	return sum >= WATCH_LEAST && sum <= WATCH_MOST;
 }
 
-/* The processes to show, each once. NULL where there is no memory for them. */
-static pid_t *parse_pids(int count, char **string, size_t *pids)
+/* Reads which processes to show, each once, into memory of its own. An exit status. */
+static int parse_pids(int count, char **string, pid_t **to, size_t *pids)
 {
 	pid_t *pid = malloc(((size_t)count + 1) * sizeof(*pid));
 	uint64_t value;
 
+	*to = pid;
 	*pids = 0;
-	for (int i = 0; pid && i < count; i++) {
+	if (!pid) {
+		fputs("pinshim stat: there is no memory for the process ids\n", stderr);
+		return PS_EXIT_INCOMPLETE;
+	}
+	for (int i = 0; i < count; i++) {
 		size_t known = 0;
 
-		if (!parse_number(string[i], INT32_MAX, &value)) {
-			wrong(string[i], " is not a process id");
-			free(pid);
-			return NULL;
-		}
+		if (!parse_number(string[i], INT32_MAX, &value))
+			return wrong(string[i], " is not a process id");
 		while (known < *pids && pid[known] != (pid_t)value)
 			known++;
 		if (known == *pids)
 			pid[(*pids)++] = (pid_t)value;
 	}
-	return pid;
+	return PS_EXIT_OK;
+}
+
+static int show(struct ps_view *view)
+{
+	const int status = view->milliseconds ? ps_watch(view) : ps_view_show(view);
+	int removed;
+
+	if (!view->reap)
+		return status;
+	removed = ps_table_reap(view->search.directory, 0);
+	fprintf(stderr, "pinshim stat: removed %d table%s of dead processes\n", removed,
+		removed == 1 ? "" : "s");
+	return status;
 }
 
 enum { REAP = 256, DIRECTORY, PROMETHEUS, REVERSE };
@@ -200,25 +215,16 @@ static bool read_options(int argc, char **argv, struct ps_view *view, int *statu
 
 int ps_tool_stat(int argc, char **argv)
 {
-	static char name[] = "pinshim stat"; /* in getopt's messages */
 	struct ps_view view = { .format = PS_FORMAT_LISTING };
 	pid_t *pid;
 	int status;
 
-	argv[0] = name;
 	if (!read_options(argc, argv, &view, &status))
 		return status;
-	pid = parse_pids(argc - optind, argv + optind, &view.search.pids);
-	if (!pid)
-		return PS_EXIT_USAGE;
+	status = parse_pids(argc - optind, argv + optind, &pid, &view.search.pids);
 	view.search.pid = pid;
-	status = view.milliseconds ? ps_watch(&view) : ps_view_show(&view);
-	if (view.reap) {
-		int removed = ps_table_reap(view.search.directory, 0);
-
-		fprintf(stderr, "pinshim stat: removed %d table%s of dead processes\n", removed,
-			removed == 1 ? "" : "s");
-	}
+	if (status == PS_EXIT_OK)
+		status = show(&view);
 	free(pid);
 	return status;
 }

@@ -2,8 +2,8 @@
 #ifndef PS_TOOL_H
 #define PS_TOOL_H
 /*
- * The subcommands of pinshim(1). Each gets its arguments with argv[0] being its own name and returns
- * the exit status.
+ * The subcommands of pinshim(1). Each gets its arguments with argv[0] being "pinshim" and its own
+ * name, and returns the exit status.
  */
 
 /* Exit statuses, as pinshim(1) documents them. */
