@@ -101,7 +101,8 @@ endif
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
-.PHONY: all tests gpu demo check check-built check-asan check-clients bench install clean help
+.PHONY: all tests gpu demo check check-built check-asan check-clients check-clients-built bench bench-built
+.PHONY: check-cgroup2 install clean help
 .PHONY: lint lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell lint-format lint-man format
 
 all: $(PRODUCTS) $(BUILD)/allocator.a
@@ -294,9 +295,24 @@ check-built: tests $(call UNIT_TESTS,$(BUILD)/asan) $(call UNIT_TESTS,$(BUILD)/t
 check-asan: $(call UNIT_TESTS,$(BUILD)/asan) $(call UNIT_TESTS,$(BUILD)/tsan)
 	tests/run $^
 
-# Programs that are large to install; scripts/setup --clients does.
-check-clients: tests
-	tests/run -t 1200 $(sort $(wildcard tests/clients/*.sh))
+# Programs that are large to install. CLIENTS_SECONDS is the most that pip may take for that, and again
+# the most for all the tests. Status 3 is setup's for what only pip can install.
+CLIENTS_SECONDS ?= 3600
+check-clients:
+	CLIENTS_SECONDS=$(CLIENTS_SECONDS) scripts/setup --build --test --clients || test $$? = 3
+	$(again) check-clients-built
+
+check-clients-built: tests
+	tests/run -t 600 -T $(CLIENTS_SECONDS) $(sort $(wildcard tests/clients/*.sh))
+
+# In a virtual machine, where this one has the memory controller in version 1.
+check-cgroup2: tests
+	scripts/cgroup2-check
+
+# BENCH_OPTIONS are for tests/bench/run: --quick, --long, --only=GROUP,...
+bench:
+	scripts/setup --build --bench
+	$(again) bench-built
 
 bench: all $(BENCH_PROGRAMS) $(PRELOAD_PROGRAMS) $(BUILD)/uncounted/libpinshim.so
 	tests/bench/run
@@ -362,7 +378,9 @@ help:
 	@echo 'demo        installs what is missing, builds, and shows plain against pinned'
 	@echo 'check       installs what is missing, builds, and runs every test'
 	@echo 'check-asan  the unit tests under ASan+UBSan, and again under TSan'
-	@echo 'check-clients  DeepSpeed with the libraries and without (scripts/setup --clients)'
+	@echo 'check-clients  installs what is missing (6 GB), and runs PyTorch, DeepSpeed and other real'
+	@echo '            programs with the libraries and without'
+	@echo 'check-cgroup2  memory limits of cgroup version 2, in a virtual machine (scripts/setup --vm)'
 	@echo 'tests       builds what the tests need without running them'
 	@echo 'bench       builds and runs the benchmarks'
 	@echo 'gpu         builds what scripts/gpu-check runs on a machine with a GPU'
