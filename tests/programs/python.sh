@@ -30,6 +30,36 @@ for size in 10, 1000, 100_000, 3_000_000:
     z += 255
     del z
 END
+cat >"$INPUT/files.py" <<'END'
+import hashlib, os
+import numpy as np
+
+def digest(*arrays):
+    print(*(hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest() for array in arrays))
+
+def content(path):
+    with open(path, "rb") as file:
+        print(path, hashlib.sha256(file.read()).hexdigest())
+
+a = np.random.default_rng(1).standard_normal((900, 700))
+np.save("a.npy", a)
+np.savez("b.npz", a=a, b=a.astype(np.float32), c=np.arange(7))
+np.asfortranarray(a).tofile("c.bin")
+np.savetxt("d.txt", a[:60], fmt="%.17g")
+for path in "a.npy", "b.npz", "c.bin", "d.txt":
+    content(path)
+digest(np.load("a.npy"), np.load("a.npy", mmap_mode="r")[::3], np.fromfile("c.bin")[1:])
+with np.load("b.npz") as arrays:
+    digest(*(arrays[name] for name in sorted(arrays)))
+digest(np.loadtxt("d.txt"), np.genfromtxt("d.txt", usecols=(0, 3)))
+mapped = np.memmap("c.bin", dtype=np.float64, mode="r+")
+mapped[::2] *= 2
+mapped.flush()
+content("c.bin")
+buffer = np.empty(os.path.getsize("c.bin"), dtype=np.uint8)
+with open("c.bin", "rb", buffering=0) as file:
+    print(file.readinto(buffer), hashlib.sha256(buffer).hexdigest())
+END
 cat >"$INPUT/objects.py" <<'END'
 import gc, hashlib, io, json, pickle, subprocess, sys, threading, zlib
 
@@ -111,6 +141,10 @@ job <<'END'
 /usr/bin/python3 "$INPUT/maths.py"
 END
 same "numpy" python3.*
+job <<'END'
+/usr/bin/python3 "$INPUT/files.py"
+END
+same "numpy, files" python3.*
 job <<'END'
 /usr/bin/python3 "$INPUT/objects.py"
 echo "status $?"
