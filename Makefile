@@ -33,6 +33,7 @@ BUILD := build
 
 WERROR ?= -Werror
 CFLAGS ?= -O2 -g
+CXXFLAGS ?= -O2 -g -std=c++17 -Wall -Wextra $(WERROR)
 WARNINGS := -Wall -Wextra $(WERROR) -Wformat=2 -Wno-format-nonliteral -Wmissing-prototypes \
 	-Wpointer-arith -Wshadow -Wstrict-prototypes -Wundef -Wvla -Wwrite-strings
 # For "..." only: interpose/malloc.h must not stand in for <malloc.h>.
@@ -81,7 +82,7 @@ PRELOAD_PROGRAMS := $(PRELOAD_SRCS:%.c=$(BUILD)/%)
 CUDA_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/cuda/lookup_% tests/cuda/stack%,$(CUDA_SRCS)))
 # handle.sh builds what it needs itself.
 AIO_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/aio/linked%,$(AIO_TEST_SRCS)))
-BENCH_PROGRAMS := $(BENCH_SRCS:%.c=$(BUILD)/%)
+BENCH_PROGRAMS := $(BENCH_SRCS:%.c=$(BUILD)/%) $(patsubst %.cc,$(BUILD)/%,$(wildcard tests/bench/*.cc))
 PROGRAM_PROGRAMS := $(PROGRAM_SRCS:%.c=$(BUILD)/%)
 
 # A target whose sources are not there is left out.
@@ -198,7 +199,15 @@ $(BUILD)/tests/bench/%: tests/bench/%.c
 	@mkdir -p $(@D)
 	$(say) CC $@
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -pthread -o $@ $< \
-		$(if $(filter %/split,$@),-laio) -ldl
+		$(filter %.a,$^) $(if $(filter %/split,$@),-laio) -ldl
+
+$(BUILD)/tests/bench/%: tests/bench/%.cc
+	@mkdir -p $(@D)
+	$(say) CXX $@
+	$(Q)$(CXX) $(CXXFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $<
+
+# It reads the table as other processes do.
+$(BUILD)/tests/bench/lookup: $(BUILD)/allocator.a
 
 $(BUILD)/tests/programs/%: tests/programs/%.c
 	@mkdir -p $(@D)
@@ -314,8 +323,8 @@ bench:
 	scripts/setup --build --bench
 	$(again) bench-built
 
-bench: all $(BENCH_PROGRAMS) $(PRELOAD_PROGRAMS) $(BUILD)/uncounted/libpinshim.so
-	tests/bench/run
+bench-built: all $(BENCH_PROGRAMS) $(PRELOAD_PROGRAMS) $(BUILD)/uncounted/libpinshim.so
+	tests/bench/run $(BENCH_OPTIONS)
 
 lint: lint-gcc lint-clang lint-tidy lint-cppcheck lint-shell lint-format lint-man
 
@@ -382,7 +391,7 @@ help:
 	@echo '            programs with the libraries and without'
 	@echo 'check-cgroup2  memory limits of cgroup version 2, in a virtual machine (scripts/setup --vm)'
 	@echo 'tests       builds what the tests need without running them'
-	@echo 'bench       builds and runs the benchmarks'
+	@echo 'bench       installs what is missing, builds, and runs the benchmarks (ten minutes)'
 	@echo 'gpu         builds what scripts/gpu-check runs on a machine with a GPU'
 	@echo 'lint        gcc, clang, clang-tidy, cppcheck, shellcheck, clang-format, mandoc'
 	@echo 'format      lays the sources out as lint wants them'

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Asynchronous I/O under both libraries: against plain, against fio's own best, and the handle API.
+"""Asynchronous I/O under both libraries: the handle API, and on other places than the disk. fio's figures are
+those of matrix.py; what they are to reach is said here.
 
 PINSHIM_AIO is its default, auto, everywhere.
 """
@@ -24,13 +25,40 @@ NEVER_SLOWER = 0.95
 BEST_IOPS, BEST_CPU = 0.95, 1.05  # against fio's own best
 MISALIGNED = 0.6  # of aligned
 
+HUGETLB_PAGES = "/proc/sys/vm/nr_hugepages"
+HUGETLB_NEEDED = 20  # of 2 MiB: 32 buffers of 1 MiB, and what fio adds
+
+
+def write_to(path, value):
+    try:
+        with open(path, "w", encoding="ascii") as file:
+            file.write(str(value))
+    except OSError as error:
+        raise NotMeasured(f"{path}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def hugetlb_pages():
+    """hugetlbfs has pages inside this. Not longer: mimalloc would take some, and a process that it forks is
+    then refused more."""
+    before = common.first_line(HUGETLB_PAGES)
+    wanted = int(before) + HUGETLB_NEEDED if before.isdigit() else 0
+    try:
+        write_to(HUGETLB_PAGES, wanted)
+        if common.memory("Hugetlb") < wanted * 2 * MIB:
+            raise NotMeasured(f"{HUGETLB_PAGES}: memory is too scattered")
+        yield
+    finally:
+        with contextlib.suppress(NotMeasured):
+            write_to(HUGETLB_PAGES, before)
+
+
 # fio's own best. The memory that it registers is in huge pages: of hugetlbfs where there can be some for a
 # moment, so that every buffer lies in one, else of jemalloc.
 URING = ["--ioengine=io_uring", "--fixedbufs", "--registerfiles"]
 BY_THP = common.PEERS[1].adding("io_uring, thp", *URING)
 BY_HUGETLB = PLAIN.adding("io_uring, hugetlb", *URING, "--iomem=shmhuge")
-HUGETLB_PAGES = "/proc/sys/vm/nr_hugepages"
-HUGETLB_NEEDED = 20  # of 2 MiB: 32 buffers of 1 MiB, and what fio adds
+BY_HUGETLB.around = hugetlb_pages
 
 OURS = "pinshim+aio"
 ALONE = "pinshim-aio alone"  # nothing is pinned
@@ -44,13 +72,12 @@ def group(results):
         if variant.missing():
             raise NotMeasured(variant.missing())
     path = fio.lay_out(results.directory, results.rounds(2 * GIB, GIB // 4))
+    best = fios_best(results)
     try:
-        with fios_best(results) as best:
-            for name, part in (
-                    ("registered buffers", lambda: engine(results, path)),
-                    ("against fio", lambda: against_fio(results, path, ours, best)),
-                    ("the handle API", lambda: handle(results, path, best))):
-                attempt(results, name, part)
+        for name, part in (
+                ("registered buffers", lambda: engine(results, path)),
+                ("the handle API", lambda: handle(results, path, best))):
+            attempt(results, name, part)
         never_slower(results, path, ours)
     finally:
         os.unlink(path)
@@ -73,61 +100,36 @@ def engine(results, path):
         with open(name, encoding="utf-8") as file:
             counts = json.load(file)["aio"]
         requests, fixed = requests + counts["submitted"], fixed + counts["fixed"]
-    results.sample("aio-engine", ran, requests=requests, fixed=fixed)
+    results.sample("aio-engine", ran, requests=float(requests), fixed=float(fixed))
     if fixed < requests * 0.9 or requests == 0:
         said = [line for line in ran.errors.splitlines() if "I/O" in line]
         raise NotMeasured(f"{fixed} of {requests} requests had them: " +
                           (said[0] if said else "nothing was said"))
 
 
-def write_to(path, value):
-    try:
-        with open(path, "w", encoding="ascii") as file:
-            file.write(str(value))
-    except OSError as error:
-        raise NotMeasured(f"{path}: {error.strerror}") from error
-
-
-@contextlib.contextmanager
 def fios_best(results):
-    """Gives fio's best way inside this. Where we may, hugetlbfs has pages for it meanwhile."""
-    before = common.first_line(HUGETLB_PAGES)
-    wanted = int(before) + HUGETLB_NEEDED if before.isdigit() else 0
+    """The variant that is fio's best way here."""
     try:
-        write_to(HUGETLB_PAGES, wanted)
-        if common.memory("Hugetlb") < wanted * 2 * MIB:
-            raise NotMeasured("memory is too scattered")
-        best = BY_HUGETLB
+        with hugetlb_pages():
+            return BY_HUGETLB
     except NotMeasured as why:
         results.note(f"fio's best is with jemalloc's huge pages; hugetlbfs gave none: {why}.")
-        best = BY_THP
-    try:
-        yield best
-    finally:
-        with contextlib.suppress(NotMeasured):
-            write_to(HUGETLB_PAGES, before)
+        return BY_THP
 
 
-# ---- against fio's own ----------------------------------------------------------------------------
+# ---- the targets of asynchronous I/O ----------------------------------------------------------------
 
-def against_fio(results, path, ours, best):
-    rounds, milliseconds = results.rounds(3, 1), results.rounds(600, 200)
-    found = fio.measure(results, "aio", path, READS,
-                        [PLAIN, results.pinshim(fio.CLASSES), ours, best, fio.LIMIT], rounds,
-                        milliseconds)
-    found |= fio.measure(results, "aio", path, WRITES, [PLAIN, ours, best], rounds, milliseconds)
-    fio.show(results, f"fio libaio with asynchronous I/O by pinshim, O_DIRECT, depth {fio.DEPTH}: median of "
-             f"{rounds} interleaved rounds (least-most)", found)
-    fio.note_who_is_charged(results)
+def judge(results, found, best):
+    """{job: {variant name: [Sample]}}, fio.LIMIT among them for reads; best is fio's own."""
     for job, by_variant in found.items():
-        if not by_variant.get(OURS):
+        if not by_variant.get(OURS) or job not in READS + WRITES:
             continue
         name = f"aio {job[0]} {job[1].upper()}"
         if job in WANTED:
             judge_read(results, name, by_variant, job)
         else:
             judge_write(results, name, by_variant)
-        judge_best(results, name, by_variant, best.name)
+        judge_best(results, name, by_variant, best)
 
 
 def ratio_target(results, name, limit, ratio, at_most=False, more="", why_not=""):
@@ -139,11 +141,12 @@ def judge_read(results, name, by_variant, job):
     ours, plain = by_variant[OURS], by_variant[PLAIN.name]
     iops_wanted, cpu_wanted = WANTED[job]
     short = fio.short_of(by_variant, iops_wanted)
-    what = f"{name}: IOPS against plain"
+    more = ""
     # A page is a page: where the disk is the limit at 4 KiB, the gain is CPU time alone.
     if job == READS[0] and short:
-        what, iops_wanted, short = f"{what} ({short})", EQUAL, ""
-    ratio_target(results, what, iops_wanted, fio.iops_ratio(ours, plain), why_not=short)
+        iops_wanted, more, short = EQUAL, f", {short}", ""
+    ratio_target(results, f"{name}: IOPS against plain", iops_wanted, fio.iops_ratio(ours, plain), more=more,
+                 why_not=short)
     ratio_target(results, f"{name}: the machine's CPU per I/O against plain", cpu_wanted,
                  fio.machine_ratio(ours, plain), at_most=True)
     ratio_target(results, f"{name}: fio's CPU per I/O against plain", cpu_wanted,
@@ -158,7 +161,7 @@ def judge_write(results, name, by_variant):
 
 
 def judge_best(results, name, by_variant, best):
-    ours, others = by_variant[OURS], by_variant[best]
+    ours, others = by_variant[OURS], by_variant.get(best)
     if not others:
         return
     ratio_target(results, f"{name}: IOPS against {best}", BEST_IOPS, fio.iops_ratio(ours, others))
@@ -171,7 +174,7 @@ def judge_best(results, name, by_variant, best):
 
 def handle(results, path, best):
     """`pinshim io` and fio's best read all of the file twice, in requests of 1 MiB."""
-    size, rounds = fio.size_of(path), results.rounds(3, 1)
+    size, rounds = fio.size_of(path), results.repeats(2, 1)
     ways = {
         best.name: lambda: by_fio(path, size, best),
         "handle": lambda: by_handle(path, size),
@@ -290,14 +293,14 @@ def never_slower(results, path, ours):
 
         attempt(results, f"on {name}", measure)
     results.table("Never slower than plain: 4 KiB random reads, depth "
-                  f"{fio.DEPTH}, median of {results.rounds(3, 1)} (least-most)",
+                  f"{fio.DEPTH}, median of {results.repeats(2, 1)} (least-most)",
                   ["", "IOPS ratio", "CPU/IO", "IOPS", "plain's IOPS"], rows)
     results.note("Never slower: CPU per I/O with one thread is the whole machine's, with a submitter and a "
                  "reaper that of all threads of the process.")
 
 
 def measure_place(results, name, target, ours):
-    rounds, milliseconds = results.rounds(3, 1), results.rounds(500, 200)
+    rounds, milliseconds = results.repeats(2, 1), results.rounds(300, 200)
     alone = common.Variant(ALONE, "run make", results.aio_preload, PINSHIM_STATS="off")
     variants = [PLAIN, ours] + ([] if results.quick else [alone])
     found = fio.measure(results, f"aio-{name}", target, READS[:1], variants, rounds, milliseconds)[READS[0]]

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * cold malloc|mlock|huge BYTES
+ * cold malloc|mlock|map|huge BYTES
  *
  * How long a process that never had it waits for BYTES of locked memory:
  *   malloc  one malloc, which the preloaded library serves from locked memory
  *   mlock   posix_memalign and mlock, what DeepSpeed's pin manager does
- *   huge    the same by hand in huge pages: 2 MiB alignment, MADV_HUGEPAGE, mlock
+ *   map     mmap with MAP_LOCKED
+ *   huge    as mlock, by hand in huge pages: 2 MiB alignment, MADV_HUGEPAGE, mlock
+ * and how long it waits for the same again, having given it back.
  *
  * Before the clock starts, as much memory of the same kind is touched and given back: memory that a
  * virtual machine never used must first be got from its host, which is far slower and not our matter.
  *
- * Prints name=value pairs: seconds to get it, to touch it (a byte in every 4 KiB), to give it back,
- * and how much of it is locked and in huge pages, in bytes.
+ * Prints name=value pairs: seconds to get it, to touch it (a byte in every 4 KiB), to give it back, to get
+ * it again (the mean of some times, after one that is not counted), and how much of it is locked and in huge
+ * pages, in bytes.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -25,6 +28,7 @@
 
 #define HUGE_BYTES ((size_t)2 << 20)
 #define MAX_WARM_UPS 6
+#define MANY_BELOW ((size_t)16 << 20)
 
 static double now(void)
 {
@@ -91,54 +95,112 @@ static void look(const char *start, size_t bytes, size_t *huge, size_t *locked)
 	*locked = *locked < bytes ? *locked : bytes;
 }
 
+enum way { BY_MALLOC, BY_MLOCK, BY_MAP, BY_HAND, WAYS };
+static const char *const names[WAYS] = { "malloc", "mlock", "map", "huge" };
+
+static void *aligned_and_locked(size_t alignment, size_t bytes)
+{
+	void *block = NULL;
+	int error = posix_memalign(&block, alignment, bytes);
+
+	if (error)
+		fail("posix_memalign", error);
+	if (alignment == HUGE_BYTES)
+		madvise(block, bytes, MADV_HUGEPAGE);
+	if (mlock(block, bytes) != 0)
+		fail("mlock", errno);
+	return block;
+}
+
+static void *get(enum way way, size_t bytes)
+{
+	void *block;
+
+	switch (way) {
+	case BY_MALLOC:
+		block = malloc(bytes);
+		if (!block)
+			fail("malloc", errno);
+		return block;
+	case BY_MAP:
+		block = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_LOCKED, -1, 0);
+		if (block == MAP_FAILED)
+			fail("mmap", errno);
+		return block;
+	case BY_HAND:
+		return aligned_and_locked(HUGE_BYTES, bytes);
+	default:
+		return aligned_and_locked(4096, bytes);
+	}
+}
+
+static void put(enum way way, void *block, size_t bytes)
+{
+	if (way == BY_MAP) {
+		munmap(block, bytes);
+		return;
+	}
+	if (way != BY_MALLOC)
+		munlock(block, bytes);
+	free(block);
+}
+
+static double get_again(enum way way, size_t bytes)
+{
+	const int times = bytes <= MANY_BELOW ? 16 : 1;
+	double taken = 0;
+
+	put(way, get(way, bytes), bytes);
+	for (int i = 0; i < times; i++) {
+		const double begin = now();
+		void *block = get(way, bytes);
+
+		taken += now() - begin;
+		put(way, block, bytes);
+	}
+	return taken / times;
+}
+
+static double touch(char *block, size_t bytes)
+{
+	const double begin = now();
+
+	for (size_t at = 0; at < bytes; at += 4096)
+		((volatile char *)block)[at] = 1;
+	return now() - begin;
+}
+
 int main(int argc, char **argv)
 {
 	double begin, got, touched, returned;
 	size_t bytes, huge, locked;
-	int by_malloc, by_hand, error;
-	void *block = NULL;
+	enum way way = BY_MALLOC;
+	char *block;
 
-	if (argc != 3) {
-		fprintf(stderr, "usage: cold malloc|mlock|huge BYTES\n");
+	while (argc == 3 && way < WAYS && strcmp(argv[1], names[way]) != 0)
+		way++;
+	if (argc != 3 || way == WAYS) {
+		fprintf(stderr, "usage: cold malloc|mlock|map|huge BYTES\n");
 		return 2;
 	}
-	by_malloc = strcmp(argv[1], "malloc") == 0;
-	by_hand = strcmp(argv[1], "huge") == 0;
 	bytes = strtoull(argv[2], NULL, 0);
-	warm_up(bytes + bytes / 8, by_malloc || by_hand);
+	warm_up(bytes + bytes / 8, way == BY_MALLOC || way == BY_HAND);
 
 	begin = now();
-	if (by_malloc) {
-		block = malloc(bytes);
-		if (!block)
-			fail("malloc", errno);
-	} else {
-		error = posix_memalign(&block, by_hand ? HUGE_BYTES : 4096, bytes);
-		if (error)
-			fail("posix_memalign", error);
-		if (by_hand)
-			madvise(block, bytes, MADV_HUGEPAGE);
-		if (mlock(block, bytes) != 0)
-			fail("mlock", errno);
-	}
+	block = get(way, bytes);
 	got = now() - begin;
-
 	look(block, bytes, &huge, &locked);
 	if (locked < bytes) {
 		fprintf(stderr, "cold: %zu of %zu bytes are locked\n", locked, bytes);
 		return 1;
 	}
+	touched = touch(block, bytes);
 	begin = now();
-	for (size_t at = 0; at < bytes; at += 4096)
-		((volatile char *)block)[at] = 1;
-	touched = now() - begin;
-
-	begin = now();
-	if (!by_malloc)
-		munlock(block, bytes);
-	free(block);
+	put(way, block, bytes);
 	returned = now() - begin;
-	printf("got=%.6f touched=%.6f returned=%.6f huge=%zu locked=%zu\n", got, touched, returned,
-	       huge, locked);
+	printf("get_seconds=%.9f touch_seconds=%.9f return_seconds=%.9f again_seconds=%.9f huge=%zu "
+	       "locked=%zu\n",
+	       got, touched, returned, get_again(way, bytes), huge, locked);
 	return 0;
 }

@@ -1,141 +1,100 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The wait for locked memory that the process never had, and scattered memory to measure it on."""
-
-import contextlib
-import os
-import subprocess
+"""The wait for locked memory, by size: that the process never had, and that it had and gave back."""
 
 import common
-import fio
-from common import GIB, PLAIN, NotMeasured, Spread, ratios
+from common import GIB, MIB, PLAIN, NotMeasured, Spread, ratios
 
-WAYS = ["mlock", "huge", "pinshim"]
-NAMES = {"mlock": "posix_memalign+mlock", "huge": "the same, 2 MiB aligned, MADV_HUGEPAGE",
-         "pinshim": "pinshim: one malloc"}
+SIZES = {"64 KiB": MIB // 16, "256 KiB": MIB // 4, "1 MiB": MIB, "4 MiB": 4 * MIB, "16 MiB": 16 * MIB,
+         "64 MiB": 64 * MIB, "256 MiB": GIB // 4, "1 GiB": GIB}
+
+# What the program cold is told to do.
+WAYS = {"mlock": "posix_memalign+mlock", "map": "MAP_LOCKED", "huge": "mlock by hand, in huge pages", "malloc": "pinshim"}
+OURS = "malloc"
 
 
-def measure(results, group, where):
+def measure(results, group, sizes, rounds, ways=tuple(WAYS)):
+    """{size: {way: [what the program said]}}, interleaved."""
     program = common.program("cold")
     ours = results.pinshim("64K-")
-    size, rounds = GIB, results.rounds(5, 3)
-    found, refused = {way: [] for way in WAYS}, set()
-    if memory_short(size):
-        raise NotMeasured(memory_short(size))
+    found, refused = {size: {way: [] for way in ways} for size in sizes}, set()
+    if common.memory("MemAvailable") < 2 * max(sizes):
+        raise NotMeasured(f"needs {2 * max(sizes) / GIB:.1f} GiB of available memory")
     if ours.missing():
         results.fail(f"{group} under pinshim", ours.missing())
+        refused.add(OURS)
     for turn in range(rounds):
-        common.progress(f"{group}: 1 GiB, round {turn + 1} of {rounds}")
-        for way in WAYS:
-            variant = ours if way == "pinshim" else PLAIN
-            if variant.missing() or way in refused:
-                continue
-            try:
-                ran = common.run([program, "malloc" if way == "pinshim" else way, str(size)], variant)
-            except NotMeasured as why:
-                refused.add(way)
-                results.fail(f"{group}, {NAMES[way]}", why)
-                continue
-            values = ran.pairs()
-            found[way].append(values)
-            results.sample(group, ran, way=way, round=turn, bytes=size, **values)
-    show(results, found, size, f"Pinning 1 GiB cold, {where}: median of {rounds} (least-most)")
-    if found["pinshim"] and found["mlock"]:
-        ratio = speedup(found, "pinshim")
-        results.target(f"pin 1 GiB cold, {where}: against mlock", ">= 2x", 2.0, ratio,
-                       f"{ratio.text(2, 'x')}, {huge_share(found['pinshim'], size):.0%} huge",
-                       at_most=False)
+        common.progress(f"{group}: pinning up to {max(sizes) // MIB} MiB, round {turn + 1} of {rounds}")
+        for size in sizes:
+            for way in ways:
+                if way in refused:
+                    continue
+                try:
+                    ran = common.run([program, way, str(size)], ours if way == OURS else PLAIN)
+                except NotMeasured as why:
+                    refused.add(way)
+                    results.fail(f"{group}, {WAYS[way]}", why)
+                    continue
+                found[size][way].append(ran.pairs())
+                results.sample(group, ran, way=way, round=turn, size=size, **ran.pairs())
+    return found
 
 
-def memory_short(size):
-    if common.memory("MemAvailable") < 2 * size:
-        return f"needs {2 * size / GIB:.0f} GiB available memory"
-    return ""
-
-
-def speedup(found, way):
-    return ratios([v["got"] for v in found["mlock"]], [v["got"] for v in found[way]])
+def speedup(by_way, way):
+    """How many times as fast as mlock."""
+    return ratios([v["get_seconds"] for v in by_way["mlock"]], [v["get_seconds"] for v in by_way[way]])
 
 
 def huge_share(values, size):
     return Spread(v["huge"] for v in values).median / size
 
 
-def show(results, found, size, title):
+def judge(results, by_way, where):
+    if by_way[OURS] and by_way["mlock"]:
+        ratio = speedup(by_way, OURS)
+        results.target(f"pin 1 GiB cold, {where}: against mlock", ">= 2x", 2.0, ratio,
+                       f"{ratio.text(2, 'x')}, {huge_share(by_way[OURS], GIB):.0%} huge", at_most=False)
+
+
+def show(results, by_way, size, title):
+    """One size, in full."""
     header = ["", "speed ratio", "ms", "GB/s", "in huge pages", "then touching it, ms"]
     rows = []
-    for way, values in found.items():
+    for way, values in by_way.items():
         if not values:
             continue
-        milliseconds = Spread(v["got"] * 1000 for v in values)
-        rows.append([NAMES[way], "1.00" if way == "mlock" else
-                     speedup(found, way).text(2, "x") if found["mlock"] else "-",
+        milliseconds = Spread(v["get_seconds"] * 1000 for v in values)
+        rows.append([WAYS[way], "1.00" if way == "mlock" else
+                     speedup(by_way, way).text(2, "x") if by_way["mlock"] else "-",
                      milliseconds.text(0), f"{size / milliseconds.median / 1e6:.1f}",
                      f"{huge_share(values, size):.0%}",
-                     Spread(v["touched"] * 1000 for v in values).text(1)])
+                     Spread(v["touch_seconds"] * 1000 for v in values).text(1)])
     results.table(title, header, rows)
+
+
+def microseconds(values, name):
+    spread = Spread(v[name] * 1e6 for v in values)
+    return spread.text(0 if spread.median >= 100 else 1)
+
+
+def show_sizes(results, found, rounds):
+    header = ["", *(WAYS[way] for way in WAYS), "pinshim, again", "in huge pages"]
+    rows = [[name] + [microseconds(found[size][way], "get_seconds") if found[size][way] else "-" for way in WAYS]
+            + ([microseconds(found[size][OURS], "again_seconds"), f"{min(1, huge_share(found[size][OURS], size)):.0%}"]
+               if found[size][OURS] else ["-", "-"]) for name, size in SIZES.items()]
+    results.table(f"Microseconds to get locked memory that the process never had: median of {rounds} (least-most)",
+                  header, rows)
 
 
 def group(results):
     """The group "cold": on memory as it is found."""
-    measure(results, "cold", "memory as found")
+    rounds = results.repeats(3, 2)
+    found = measure(results, "cold", list(SIZES.values()), rounds)
+    show_sizes(results, found, rounds)
+    show(results, found[GIB], GIB, f"Pinning 1 GiB cold, memory as found: median of {rounds} (least-most)")
+    judge(results, found[GIB], "memory as found")
     results.note("cold: as much memory was touched and given back just before each sample. Memory that a "
                  "virtual machine touches for the first time ever is got from its host and is far "
-                 "slower. The last column, touching what is locked already, costs something only in a virtual "
-                 "machine.")
-
-
-# ---- scattered memory ---------------------------------------------------------------------------
-
-def age_share(size):
-    """Percent of available memory to fill, so that 2 x size stays free with half given back."""
-    available = common.memory("MemAvailable")
-    share = min(90, int((1 - 2.2 * size / available) * 200), int((1 - 0.6 * GIB / available) * 100))
-    if share < 50:
-        raise NotMeasured(f"only {available / GIB:.1f} GiB are available, 1 GiB needs more to be scattered")
-    return share
-
-
-@contextlib.contextmanager
-def scattered(results, size, seconds):
-    """Memory is scattered inside this. Gives age's figures and the share left in large blocks."""
-    program = common.program("age")
-    arguments = [program, str(age_share(size)), str(seconds)]
-    if results.quick:
-        # Enough that pages of 4 KiB come from there; filling all memory takes up to two minutes.
-        arguments.append(str(3 * GIB))
-    common.progress("scattering memory: filling it with 4 KiB pages, giving back every other one")
-    with subprocess.Popen(arguments, stdin=subprocess.DEVNULL, text=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, env=common.clean_environment()) as age:
-        try:
-            ready = age.stdout.readline()
-            if not ready.startswith("ready"):
-                raise NotMeasured(f"age: {age.stderr.read().strip() or 'ended'}")
-            values = common.Ran(ready, "", 0).pairs()
-            values["unscattered"] = common.unscattered()
-            yield values
-            if age.poll() is not None:
-                raise NotMeasured(f"age ended too early: {age.stderr.read().strip() or 'time limit'}")
-        finally:
-            common.end(age)
-
-
-def scattered_group(results):
-    """The group "scattered": cold and fio while age holds the memory."""
-    path = fio.lay_out(results.directory, results.rounds(GIB, GIB // 4))
-    milliseconds, rounds = results.rounds(1000, 600), results.rounds(3, 2)
-    jobs = [("randread", "64k"), ("read", "1m")]
-    variants = [PLAIN, *common.PEERS, fio.LIMIT, results.pinshim(fio.CLASSES)]
-    try:
-        with scattered(results, GIB, 200) as age:
-            results.sample("age", **age)
-            measure(results, "cold-scattered", "scattered memory")
-            found = fio.measure(results, "fio-scattered", path, jobs, variants, rounds, milliseconds)
-    finally:
-        os.unlink(path)
-    fio.show(results, f"fio libaio, O_DIRECT, depth {fio.DEPTH}, scattered memory: median of {rounds} "
-             "interleaved rounds (least-most)", found)
-    fio.judge(results, ", scattered", found)
-    results.note(f"scattered: age filled {age['filled'] / GIB:.1f} GiB with 4 KiB pages and gave every other "
-                 f"one back; {age['unscattered']:.0%} of free memory then lay in blocks of 2 MiB or more"
-                 + (" (--quick fills no more than 3 GiB, so most huge pages are easily had)."
-                    if results.quick else "."))
+                 "slower. \"Again\" is the mean of some gets after the block was given back. Touching what is "
+                 "locked already costs something only in a virtual machine.")
+    results.note("cold: pinshim pins at least 2 MiB at a time, of which the smaller sizes are the first piece, and "
+                 "a first pin also makes the process's table in /dev/shm.")

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What every part of the benchmark needs: variants, running programs, the machine, statistics."""
 
+import contextlib
 import copy
+import glob
 import os
 import platform
 import re
@@ -37,6 +39,7 @@ class Variant:
         self.preload = preload
         self.ours = ours
         self.arguments = []  # more of them, for the program
+        self.around = contextlib.nullcontext  # what it needs of the machine while it runs
         self.environment = dict(environment)
         if preload:
             self.environment["LD_PRELOAD"] = preload
@@ -73,6 +76,9 @@ PEERS = [
     # The second name is what mimalloc 2.1 and later call it.
     Variant("mimalloc large", "libmimalloc2.0", library("libmimalloc.so.2"),
             MIMALLOC_LARGE_OS_PAGES="1", MIMALLOC_ALLOW_LARGE_OS_PAGES="1"),
+    # memkind as a preload is its tiering library. It has no huge pages of its own, but its jemalloc has.
+    Variant("memkind thp", "libmemkind0", library("libmemtier.so.0"), JEMK_MALLOC_CONF="thp:always",
+            MEMKIND_MEM_TIERS="KIND:DRAM,RATIO:1;POLICY:STATIC_RATIO"),
 ]
 
 
@@ -85,7 +91,7 @@ def pinshim(classes, preload=os.path.join(BUILD, "libpinshim.so"), name="pinshim
 def clean_environment():
     """This environment without anything that would make one variant out of another."""
     return {name: value for name, value in os.environ.items()
-            if not re.match(r"LD_PRELOAD$|MALLOC_|GLIBC_TUNABLES$|MIMALLOC_|PINSHIM_", name)}
+            if not re.match(r"LD_PRELOAD$|MALLOC_|GLIBC_TUNABLES$|MIMALLOC_|JEMK_|MEMKIND_|PINSHIM_", name)}
 
 
 # ---- running ------------------------------------------------------------------------------------
@@ -97,11 +103,33 @@ def busy_seconds():
     return (sum(field) - field[3] - field[4]) / os.sysconf("SC_CLK_TCK")
 
 
+IDLE = sorted(glob.glob("/sys/devices/system/cpu/cpu[0-9]*/cpuidle/state*/time"))
+
+
 def idle_seconds():
-    """Time that all processors were idle, from /proc/stat: exact, where busy time is sampled by ticks."""
+    """Time that all processors were idle: to the microsecond where the kernel keeps account of each sleep,
+    else from /proc/stat, in ticks; busy time there is sampled by ticks, which is worse."""
+    if IDLE and CORES == os.cpu_count():
+        try:
+            return finished_sleeps()
+        except OSError:
+            pass
     with open("/proc/stat", encoding="ascii") as stat:
         field = [int(value) for value in stat.readline().split()[1:9]]
     return (field[3] + field[4]) / os.sysconf("SC_CLK_TCK")
+
+
+def finished_sleeps():
+    """What the kernel has on account; a visit ends the sleep that a processor is in, which is not yet."""
+    home = os.sched_getaffinity(0)
+    for processor in home:
+        os.sched_setaffinity(0, {processor})
+    os.sched_setaffinity(0, home)
+    microseconds = 0
+    for path in IDLE:
+        with open(path, encoding="ascii") as file:
+            microseconds += int(file.read())
+    return microseconds / 1e6
 
 
 def our_seconds():
@@ -127,11 +155,11 @@ def run(arguments, variant=PLAIN, timeout=120, meanwhile=None):
     if missing:
         raise NotMeasured(missing)
     if not shutil.which(arguments[0]):
-        raise NotMeasured(f"{arguments[0]} is missing (scripts/setup --demo)")
+        raise NotMeasured(f"{arguments[0]} is missing (scripts/setup --bench)")
     environment = clean_environment() | variant.environment
     began, busy, ours = time.monotonic(), busy_seconds(), our_seconds()
-    with subprocess.Popen(arguments, env=environment, stdin=subprocess.DEVNULL, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+    with variant.around(), subprocess.Popen(arguments, env=environment, stdin=subprocess.DEVNULL, text=True,
+                                            stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         try:
             if meanwhile:
                 meanwhile(child.pid)
@@ -214,15 +242,41 @@ def first_line(path):
         return "?"
 
 
+def disk(path):
+    """The block device under a path: its name, size and driver."""
+    number = os.stat(path).st_dev
+    device = os.path.realpath(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
+    if os.path.exists(os.path.join(device, "partition")):
+        device = os.path.dirname(device)
+    sectors = first_line(os.path.join(device, "size"))
+    if not sectors.isdigit():
+        return "?"
+    driver = os.path.basename(os.path.realpath(os.path.join(device, "device/driver")))
+    model = first_line(os.path.join(device, "device/model"))
+    return f"{os.path.basename(device)}, {int(sectors) * 512 / GIB:.0f} GiB, {model if model != '?' else driver}"
+
+
+def commit():
+    """What was measured, for git; "?" outside a checkout."""
+    try:
+        git = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+                             capture_output=True, text=True, check=False)
+    except OSError:
+        return "?"
+    return git.stdout.strip() or "?"
+
+
 def machine(directory):
     with open("/proc/cpuinfo", encoding="utf-8") as cpuinfo:
         model = re.search(r"^(?:model name|CPU implementer)\s*:\s*(.*)", cpuinfo.read(), re.M)
     return {
         "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "commit": commit(),
         "kernel": platform.release(),
         "cpu": model.group(1) if model else platform.machine(),
         "cores": CORES,
         "ram_gib": round(memory("MemTotal") / GIB, 1),
+        "disk": disk(directory),
         "filesystem": filesystem(directory),
         "transparent_huge_pages": first_line("/sys/kernel/mm/transparent_hugepage/enabled"),
         "defrag": first_line("/sys/kernel/mm/transparent_hugepage/defrag"),

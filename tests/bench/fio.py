@@ -10,35 +10,41 @@ import os
 import time
 
 import common
-from common import GIB, MIB, PLAIN, NotMeasured, Spread, ratios
+from common import MIB, PLAIN, NotMeasured, Spread, ratios
 
 DEPTH = 32
 CLASSES = "128K-"
-RAMP = 300  # milliseconds before fio begins to count
-
-# What to read: fio's rw and bs.
-JOBS = [("randread", "4k"), ("randread", "64k"), ("read", "1m")]
+START = 0.1  # seconds that fio lets a process it has forked wait
+RAMP = 60  # milliseconds of I/O, at least, before fio begins to count
+FAULT = 0.025  # milliseconds that a page fault takes at most
 
 # The most that the disk gives at some size, with no pinshim in it: two jobs, huge pages.
 LIMIT = common.PEERS[1].adding("two jobs", "--numjobs=2", "--group_reporting")
 
 
 class Sample:
-    """One run of fio."""
+    """What fio found of one job, and what was seen of it."""
 
-    def __init__(self, found, rw, look, ran):
-        job = found["jobs"][0]
-        done = job["write" if "write" in rw else "read"]
-        if job["error"] or not done["total_ios"]:
-            raise NotMeasured(f"fio did nothing (error {job['error']})")
+    def __init__(self, found, job, seen, ran):
+        rw, bs = job[:2]
+        done = found["write" if "write" in rw else "read"]
+        if found["error"] or not done["total_ios"]:
+            raise NotMeasured(f"fio did nothing (error {found['error']})")
         self.iops = done["iops"]
         self.gbps = done["bw_bytes"] / 1e9
         # usr_cpu and sys_cpu are percentages of job_runtime, which is in milliseconds.
-        self.cpu_us = (job["usr_cpu"] + job["sys_cpu"]) * 10 * job["job_runtime"] / done["total_ios"]
-        self.huge, self.locked = look.huge, look.locked
+        self.cpu_us = (found["usr_cpu"] + found["sys_cpu"]) * 10 * found["job_runtime"] / done["total_ios"]
         # Whoever the kernel charged: this process, its worker threads, interrupts.
-        self.machine_us = look.busy * 1e6 / self.iops
+        self.machine_us = seen.busy * 1e6 / self.iops
+        per_gb = 1e6 / bytes_of(bs)  # microseconds per I/O in milliseconds per GB
+        self.cpu_ms_per_gb, self.machine_ms_per_gb = self.cpu_us * per_gb, self.machine_us * per_gb
+        self.huge, self.locked = seen.huge, seen.locked
         self.ran = ran
+
+
+def bytes_of(bs):
+    """fio's bs as a number."""
+    return int(bs[:-1]) * {"k": 1024, "m": MIB}[bs[-1]]
 
 
 def lay_out(directory, size):
@@ -83,28 +89,62 @@ def children(pid):
         return []
 
 
-class Look:
-    """What is seen of a run while it goes on."""
+def ramp(bs):
+    """Milliseconds before fio begins to count, in which each page of its buffers is faulted in."""
+    return int(RAMP + DEPTH * bytes_of(bs) / 4096 * FAULT)
 
-    def __init__(self, milliseconds):
-        self.seconds = milliseconds * 0.7 / 1000
-        self.huge = 0.0
-        self.locked = None  # None: no process was seen
+
+class Seen:
+    """What is seen of a job while it runs."""
+
+    def __init__(self):
+        self.huge = 0.0  # MiB
+        self.locked = None  # MiB; None: no process was seen
         self.busy = 0.0  # processors, of the whole machine
 
+
+class Look:
+    """Watches fio, which runs one job after the other, each in a process (or more) that it forks then."""
+
+    def __init__(self, jobs, milliseconds):
+        self.seconds = milliseconds * 0.75 / 1000
+        self.ramps = [ramp(bs) / 1000 for _, bs, *_ in jobs]
+        self.seen = [Seen() for _ in jobs]
+
     def __call__(self, pid):
-        """fio forks a process for the job, which begins with the ramp; the window ends before it does."""
+        before = set()
+        for seen, seconds in zip(self.seen, self.ramps):
+            if not self.wait(pid, before):
+                return
+            self.watch(pid, seen, seconds)
+            before.update(children(pid))
+
+    @staticmethod
+    def wait(pid, before):
+        """Until there is a process that was not there before. False if none comes."""
         deadline = time.monotonic() + 10
-        while not children(pid) and time.monotonic() < deadline:
+        while not set(children(pid)) - before:
+            if time.monotonic() > deadline or ended(pid):
+                return False
             time.sleep(0.005)
-        time.sleep(RAMP / 1000 + 0.05)
+        return True
+
+    def watch(self, pid, seen, ramp_seconds):
+        """The window lies inside the time that fio counts."""
+        time.sleep(START + ramp_seconds + 0.02)
         began, idle = time.monotonic(), common.idle_seconds()
         time.sleep(self.seconds)
-        passed = time.monotonic() - began
-        self.busy = max(0.0, (os.cpu_count() or 1) - (common.idle_seconds() - idle) / passed)
+        idle, passed = common.idle_seconds() - idle, time.monotonic() - began
+        seen.busy = max(0.0, (os.cpu_count() or 1) - idle / passed)
         for memory in filter(None, map(rollup, children(pid))):
-            self.huge = max(self.huge, memory[0])
-            self.locked = max(self.locked or 0.0, memory[1])
+            seen.huge += memory[0]
+            seen.locked = (seen.locked or 0.0) + memory[1]
+
+
+def ended(pid):
+    """Whether a program that we started has ended, and only waits for us to ask how."""
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
+        return stat.read().rpartition(")")[2].split()[0] == "Z"
 
 
 def size_of(path):
@@ -116,21 +156,31 @@ def size_of(path):
         os.close(fd)
 
 
-def run(path, job, variant, milliseconds, *more):
-    """Runs fio once, for at least 200 milliseconds, and looks at the memory of the process that does the I/O,
-    and at how busy the machine is.
+def run_jobs(path, jobs, variant, milliseconds, *more):
+    """Runs fio once, each job for at least 200 milliseconds, and looks at the memory of the process that
+    does the I/O, and at how busy the machine is. A Sample for each job: rw, bs, and more options if any.
 
     fio never touches its buffers before it reads into them, so the first reads fault them in, page by
     page inside io_submit. The ramp leaves that out: in a short run it would burden plain more than
     hours of real work do.
     """
-    look = Look(milliseconds)
-    rw, bs = job
-    ran = common.run(["fio", "--name=bench", "--ioengine=libaio", "--direct=1", f"--iodepth={DEPTH}",
-                      f"--rw={rw}", f"--bs={bs}", f"--filename={path}", f"--size={size_of(path)}",
-                      "--time_based", f"--ramp_time={RAMP}ms", f"--runtime={milliseconds}ms",
-                      "--output-format=json", *variant.arguments, *more], variant, meanwhile=look)
-    return Sample(document(ran), rw, look, ran)
+    look = Look(jobs, milliseconds)
+    parts = [part for number, (rw, bs, *options) in enumerate(jobs)
+             for part in (f"--name=job{number}", "--stonewall", f"--rw={rw}", f"--bs={bs}",
+                          f"--ramp_time={ramp(bs)}ms", *options)]
+    ran = common.run(["fio", "--name=global", "--ioengine=libaio", "--direct=1", f"--iodepth={DEPTH}",
+                      f"--filename={path}", f"--size={size_of(path)}", "--time_based",
+                      f"--runtime={milliseconds}ms", "--output-format=json", *variant.arguments, *more, *parts],
+                     variant, meanwhile=look)
+    found = document(ran)["jobs"]
+    if len(found) != len(jobs):
+        raise NotMeasured(f"fio reports {len(found)} of {len(jobs)} jobs")
+    return [Sample(one, job, seen, ran) for one, job, seen in zip(found, jobs, look.seen)]
+
+
+def run(path, job, variant, milliseconds, *more):
+    """The same of one job: its Sample."""
+    return run_jobs(path, [job], variant, milliseconds, *more)[0]
 
 
 def document(ran):
@@ -159,54 +209,75 @@ def is_ours(name):
     return name.startswith("pinshim")
 
 
-def measure(results, group, path, jobs, variants, rounds, milliseconds):
-    """Interleaves all variants, each round beginning with another. {job: {variant name: [Sample]}}."""
+def measure(results, group, path, jobs, variants, rounds, milliseconds, partly=()):
+    """Interleaves all variants, each round beginning with another; jobs of the same rw follow each other in
+    one run of fio. rounds: a number, or {job: number}. LIMIT is measured at the jobs in partly alone, if
+    there are some. {job: {variant name: [Sample]}}."""
     usable, refused = [], set()
     for variant in variants:
         if variant.missing():
             results.fail(f"fio under {variant.name}", variant.missing())
         else:
             usable.append(variant)
+    rounds = rounds if isinstance(rounds, dict) else dict.fromkeys(jobs, rounds)
     found = {job: {variant.name: [] for variant in usable} for job in jobs}
-    for turn in range(rounds):
-        for job in jobs:
-            first = turn % len(usable)
-            common.progress(f"{group}: {' '.join(job)}, round {turn + 1} of {rounds}")
+    for turn in range(max(rounds.values())):
+        first = turn % len(usable)
+        for rw in dict.fromkeys(rw for rw, _ in jobs):
+            now = [job for job in jobs if job[0] == rw and rounds[job] > turn]
+            if not now:
+                continue
+            common.progress(f"{group}: {rw} {', '.join(bs for _, bs in now)}; round {turn + 1} of "
+                            f"{max(rounds.values())}")
             for variant in usable[first:] + usable[:first]:
-                if variant.name in refused:
-                    continue
-                sample = run(path, job, variant, milliseconds)
-                if variant.ours and sample.locked == 0:
-                    # Its figures would be those of plain.
-                    refused.add(variant.name)
-                    results.fail(f"{group} under {variant.name}", "nothing was locked: " +
-                                 (sample.ran.errors.strip() or "nothing was said"))
-                    continue
-                found[job][variant.name].append(sample)
-                results.sample(group, sample.ran, rw=job[0], bs=job[1], variant=variant.name,
-                               round=turn, iops=sample.iops, gbps=sample.gbps,
-                               cpu_us_per_io=sample.cpu_us,
-                               machine_cpu_us_per_io=sample.machine_us, huge_mib=sample.huge,
-                               locked_mib=sample.locked)
+                its = [job for job in now if job in partly] if partly and variant is LIMIT else now
+                if its and variant.name not in refused:
+                    measure_variant(results, group, path, its, variant, turn, milliseconds, found, refused)
     return found
 
 
+def measure_variant(results, group, path, jobs, variant, turn, milliseconds, found, refused):
+    """One run. A variant that cannot be measured, nor when it is tried again, is refused."""
+    for last in (False, True):
+        try:
+            samples = run_jobs(path, jobs, variant, milliseconds)
+            if variant.ours and any(sample.locked == 0 for sample in samples):
+                # Its figures would be those of plain.
+                raise NotMeasured("nothing was locked: " + (samples[0].ran.errors.strip() or "nothing was said"))
+            break
+        except NotMeasured as why:
+            if not last:
+                continue
+            if variant is PLAIN:
+                raise
+            refused.add(variant.name)
+            results.fail(f"{group} under {variant.name}", why)
+            return
+    for job, sample in zip(jobs, samples):
+        found[job][variant.name].append(sample)
+        results.sample(group, sample.ran, rw=job[0], bs=job[1], variant=variant.name, round=turn,
+                       iops=sample.iops, gbps=sample.gbps, cpu_us_per_io=sample.cpu_us,
+                       machine_cpu_us_per_io=sample.machine_us, cpu_ms_per_gb=sample.cpu_ms_per_gb,
+                       machine_cpu_ms_per_gb=sample.machine_ms_per_gb, huge_mib=sample.huge,
+                       locked_mib=sample.locked)
+
+
 def show(results, title, found):
-    header = ["", "IOPS ratio", "machine CPU/IO", "fio CPU/IO", "IOPS", "GB/s", "machine us/IO",
-              "fio us/IO", "huge MiB", "locked MiB"]
+    header = ["", "GB/s", "IOPS", "against plain", "machine's CPU ms/GB", "against plain", "fio's CPU ms/GB",
+              "against plain", "huge MiB", "locked MiB"]
     rows = []
     for job, by_variant in found.items():
         rows.append([f"{job[0]} {job[1].upper()}"])
         plain = by_variant[PLAIN.name]
         for name, samples in by_variant.items():
             if samples:
-                rows.append([name] + ratio_texts(samples, plain) + [
-                    f"{Spread(s.iops for s in samples).median:.0f}",
-                    f"{Spread(s.gbps for s in samples).median:.2f}",
-                    f"{Spread(s.machine_us for s in samples).median:.1f}",
-                    f"{Spread(s.cpu_us for s in samples).median:.1f}",
-                    f"{Spread(s.huge for s in samples).median:.0f}",
-                    f"{Spread(s.locked or 0.0 for s in samples).median:.0f}"])
+                against = ratio_texts(samples, plain)
+                rows.append([name, Spread(s.gbps for s in samples).text(2),
+                             f"{Spread(s.iops for s in samples).median:.0f}", against[0],
+                             f"{Spread(s.machine_ms_per_gb for s in samples).median:.0f}", against[1],
+                             f"{Spread(s.cpu_ms_per_gb for s in samples).median:.0f}", against[2],
+                             f"{Spread(s.huge for s in samples).median:.0f}",
+                             f"{Spread(s.locked or 0.0 for s in samples).median:.0f}"])
     results.table(title, header, rows)
 
 
@@ -242,11 +313,11 @@ def level(ours, others, by_variant):
 
 
 def judge(results, where, found):
-    """The targets of the group "fio". LIMIT is among the variants that were measured."""
+    """What pinshim alone has to reach. LIMIT is among the variants that were measured."""
     for job, iops_wanted, cpu_wanted, against_peers in (
             (("randread", "64k"), 2.0, 0.85, 1.0), (("read", "1m"), 2.5, 0.4, 0.97)):
         ours, plain = found[job].get("pinshim"), found[job][PLAIN.name]
-        if not ours:
+        if not ours or not plain:
             continue
         name = f"fio {job[0]} {job[1].upper()}{where}"
         ratio = iops_ratio(ours, plain)
@@ -259,7 +330,7 @@ def judge(results, where, found):
         results.target(f"{name}: the machine's CPU per I/O against plain", f"<= {cpu_wanted}x",
                        cpu_wanted, ratio, ratio.text(2, "x"))
         for peer, samples in found[job].items():
-            if peer in (PLAIN.name, LIMIT.name, "pinshim") or not samples:
+            if peer not in [variant.name for variant in common.PEERS] or not samples:
                 continue
             ratio = iops_ratio(ours, samples)
             results.target(f"{name}: IOPS against {peer}",
@@ -270,31 +341,16 @@ def judge(results, where, found):
                            why_not="both at the disk's limit" if level(ours, samples, found[job]) else "")
 
 
-def group(results):
-    """The group "fio": on memory as it is found."""
-    path = lay_out(results.directory, results.rounds(2 * GIB, GIB // 2))
-    try:
-        found = measure(results, "fio", path, JOBS,
-                        [PLAIN, *common.PEERS, LIMIT, results.pinshim(CLASSES)],
-                        results.rounds(4, 2), results.rounds(1000, 600))
-    finally:
-        os.unlink(path)
-    show(results, f"fio libaio, O_DIRECT, depth {DEPTH}, memory as found: median of "
-         f"{results.rounds(4, 2)} interleaved rounds (least-most)", found)
-    judge(results, "", found)
+def notes(results):
     results.note(f"The disk's limit at a size is the most that any of these but pinshim gave in the same "
                  f"round; \"{LIMIT.name}\" is there for it. IOPS ratios hold only below that. CPU time per "
                  "I/O does not depend on the disk.")
     results.note("How far plain falls behind depends on how scattered free memory is: "
                  f"{results.machine['unscattered_free_memory']:.0%} of it lay in blocks of 2 MiB or more "
                  "when the run began.")
-    results.note(f"fio counts from {RAMP / 1000} s on (--ramp_time), so that the page faults of the first "
-                 "reads into ordinary memory are not held against it.")
-    note_who_is_charged(results)
-
-
-def note_who_is_charged(results):
-    results.note("Who is charged: the machine's CPU per I/O is all that is not idle (/proc/stat), fio's "
+    results.note(f"fio counts from {ramp('4k') / 1000} to {ramp('1m') / 1000} s of I/O on (--ramp_time), so that "
+                 "the page faults of the first reads into ordinary memory are not held against it.")
+    results.note("Who is charged: the machine's CPU per I/O is all that is not idle, fio's "
                  "its own usr+sys. Plain 64 KiB requests of 16 pieces fill the disk's queue, so the "
                  "kernel's worker threads pass most of them on, in nobody's account; pinned ones are "
                  "passed on by fio itself, whose figure rises while the machine's falls.")

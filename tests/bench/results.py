@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What the benchmark found: every sample, the tables, and which targets were reached."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -10,18 +11,24 @@ import textwrap
 import time
 
 import common
+from figures import figures
+
+SCHEMA = 2
 
 
 class Results:
     """Collects samples, prints tables, judges targets. Also owns the temporary directory."""
 
-    def __init__(self, quick, preload, directory, aio_preload="", out=sys.stdout):
-        self.quick = quick
+    def __init__(self, quick, preload, directory, aio_preload="", out=sys.stdout, long=False):
+        self.quick = self.quick_chosen = quick
+        self.hurried = []  # groups that were measured as with --quick, to end in time
+        self.long = long
         self.preload = preload
         self.aio_preload = aio_preload
         self.out = out
         self.began = time.monotonic()
         self.samples = []
+        self.seconds = {}  # that each group took
         self.targets = []
         self.failures = []
         self.notes = []
@@ -39,11 +46,30 @@ class Results:
         return common.pinshim(classes, f"{self.preload} {self.aio_preload}", "pinshim+aio", **environment)
 
     def rounds(self, full, quick):
+        """How often, how long, or how much: less with --quick."""
         return quick if self.quick else full
+
+    def repeats(self, full, quick):
+        """How often: more with --long, too."""
+        return 3 * full if self.long else self.rounds(full, quick)
+
+    def hurry(self, group, late):
+        """Whether the next group has to make up time: with less repetition."""
+        self.quick = self.quick_chosen or late
+        if late and not self.quick_chosen:
+            self.hurried.append(group)
+
+    @contextlib.contextmanager
+    def timed(self, group):
+        began = time.monotonic()
+        yield
+        self.seconds[group] = round(time.monotonic() - began, 1)
 
     # ---- collecting
 
     def sample(self, group, ran=None, **values):
+        """Texts and whole numbers tell which figure this is a sample of, all but round and seed; floats, and
+        lists of them, are what was measured (see figures.py, also for their names)."""
         if ran:
             values["others_busy"] = round(ran.others, 3)
         self.samples.append({"group": group, **values})
@@ -61,7 +87,8 @@ class Results:
         reached = spread.median <= limit if at_most else spread.median >= limit
         self.targets.append({
             "what": what, "wanted": wanted, "limit": limit, "at_most": at_most,
-            "median": spread.median, "low": spread.low, "high": spread.high, "text": text,
+            "median": spread.median, "low": spread.low, "high": spread.high, "samples": len(spread.values),
+            "text": text,
             "reached": reached, "why_not": "" if reached else why_not,
         })
 
@@ -114,6 +141,8 @@ class Results:
         self.say(f"Targets ({sum(t['reached'] for t in self.targets)} of {len(rows)} reached)")
         for row in rows:
             self.say("  " + "  ".join(row[i].ljust(width[i]) for i in range(3)) + "  " + row[3])
+        if self.hurried:
+            self.note(f"Measured with less repetition, to end in time: {', '.join(self.hurried)}.")
         if self.others_busy():
             self.note(self.others_busy())
         if self.notes:
@@ -127,19 +156,26 @@ class Results:
             for failure in self.failures:
                 self.say("  * " + textwrap.shorten(failure, 160, placeholder=" ..."))
 
-    def save(self, path):
-        document = {
-            "schema": 1,
-            "quick": self.quick,
+    def document(self):
+        """All there is, for JSON."""
+        return {
+            "schema": SCHEMA,
+            "quick": self.quick_chosen,
+            "long": self.long,
             "seconds": round(time.monotonic() - self.began, 1),
+            "seconds_by_group": self.seconds,
+            "hurried": self.hurried,
             "machine": self.machine,
             "targets": self.targets,
             "notes": self.notes,
             "not_measured": self.failures,
+            "figures": figures(self.samples, self.targets),
             "samples": self.samples,
         }
+
+    def save(self, path):
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         with open(path + ".new", "w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1)
+            json.dump(self.document(), file, indent=1)
             file.write("\n")
         os.replace(path + ".new", path)
