@@ -530,6 +530,12 @@ int ps_by_ring_submit(struct ps_context *context, long count, struct iocb **iocb
 	return batch.accepted > 0 ? (int)batch.accepted : batch.error;
 }
 
+void ps_by_ring_expect(struct ps_context *context, uintptr_t memory, size_t length)
+{
+	ps_fixed_refresh(&context->fixed, &context->ring);
+	(void)ps_fixed_find(&context->fixed, &context->ring, memory, length);
+}
+
 /*
  * Reads completions into events. A bounced one keeps its slot, whose number and 1 is in res2: data is
  * copied when the lock is free. Completion lock.

@@ -115,6 +115,18 @@ int ps_context_setup(unsigned events, aio_context_t *id)
 	return error;
 }
 
+void ps_context_expect(aio_context_t id, const void *memory, size_t length)
+{
+	struct ps_context *context = find(id);
+
+	if (context == NULL)
+		return;
+	ps_lock(&context->submission);
+	if (ps_context_engine(context) == PS_ENGINE_RING)
+		ps_by_ring_expect(context, (uintptr_t)memory, length);
+	ps_unlock(&context->submission);
+}
+
 void ps_context_own(aio_context_t id)
 {
 	struct ps_context *context = find(id);

@@ -124,6 +124,9 @@ int ps_by_ring_begin(struct ps_context *context, enum ps_ring_kind kind);
 int ps_by_ring_submit(struct ps_context *context, long count, struct iocb **iocbs,
 		      bool *for_kernel);
 
+/* As ps_context_expect(). Submission lock. */
+void ps_by_ring_expect(struct ps_context *context, uintptr_t memory, size_t length);
+
 /*
  * As ps_context_getevents(). Where the context settles meanwhile it returns what it has, and *settled says
  * that the rest is to be had of the kernel's AIO.

@@ -188,6 +188,17 @@ static uint64_t request_end(const struct ps_part *part, uint64_t block_size)
 	return end;
 }
 
+size_t ps_operation_ahead(const struct ps_part *part, uint64_t distance, uint64_t block_size,
+			  const void **memory)
+{
+	const uint64_t left = part->end - part->cursor;
+	const uint64_t length = left < block_size ? left : block_size;
+	const uint64_t at = part->cursor + (distance < left - length ? distance : left - length);
+
+	*memory = memory_at(part->operation, at);
+	return is_aligned(part->operation, at) ? (size_t)length : 0;
+}
+
 void ps_operation_cut(struct ps_part *part, uint64_t block_size, struct ps_request *request)
 {
 	struct ps_operation *operation = part->operation;

@@ -86,6 +86,13 @@ struct ps_operation *ps_operation_new(const struct ps_demand *demand, unsigned p
 unsigned ps_operation_divide(struct ps_operation *operation, uint64_t block_size);
 
 /*
+ * The memory of the request that is distance bytes behind the next one of a part, or of its last one.
+ * Returns its length in bytes; 0 if it needs a bounce buffer. Under the lock.
+ */
+size_t ps_operation_ahead(const struct ps_part *part, uint64_t distance, uint64_t block_size,
+			  const void **memory);
+
+/*
  * Cuts the next request from a part that is not used up. It ends at a multiple of block_size in the
  * file; unaligned ends of an operation are requests by themselves where the rest can then do without a
  * bounce buffer. Under the lock.

@@ -84,6 +84,19 @@ static void answer(struct ps_worker *worker, struct ps_request *request, int64_t
 		push(&worker->again, request);
 }
 
+/* Under the lock. */
+static void look_ahead(struct ps_worker *worker)
+{
+	const struct pinshim_aio_options *options = &worker->handle->options;
+	const struct ps_part *part = TAILQ_FIRST(&worker->parts);
+
+	worker->ahead_bytes = 0;
+	if (part != NULL)
+		worker->ahead_bytes = ps_operation_ahead(
+			part, options->queue_depth * (uint64_t)options->block_size,
+			options->block_size, &worker->ahead);
+}
+
 /*
  * What to submit next: what is left over, then what is cut from the parts, first come first served.
  * Without overlap_events that waits until nothing is in flight. Under the lock.
@@ -104,6 +117,7 @@ static unsigned gather(struct ps_worker *worker)
 		ps_operation_cut(TAILQ_FIRST(&worker->parts), options->block_size, request);
 		worker->batch[count++] = &request->iocb;
 	}
+	look_ahead(worker);
 	return count;
 }
 
@@ -254,6 +268,8 @@ static void transfer(struct ps_worker *worker, unsigned count)
 		return;
 	}
 	submit(worker, count);
+	if (worker->in_kernel > 0 && worker->ahead_bytes > 0)
+		ps_context_expect(worker->context, worker->ahead, worker->ahead_bytes);
 	reap(worker);
 }
 

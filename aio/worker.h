@@ -24,6 +24,8 @@ struct ps_worker {
 	pthread_t thread;
 	aio_context_t context;       /* 0: none yet */
 	unsigned in_kernel;          /* requests submitted and not reaped */
+	const void *ahead;           /* memory that is read or written a queue's length from now */
+	size_t ahead_bytes;          /* 0: none */
 	struct ps_request *again;    /* requests to be submitted, again or still */
 	struct ps_request *finished; /* requests to be accounted for */
 	struct ps_request

@@ -436,6 +436,33 @@ START_TEST(requests_may_go_early)
 END_TEST
 
 /* Memory that a context had registered is not kept by one that uses the kernel's AIO from now on. */
+START_TEST(expected_memory_is_registered)
+{
+	const long before = pinned_proc_kb("status", "VmPin:");
+	char *locked = pinshim_aio_new_buffer(MIB);
+	aio_context_t id = open_context(OWNED);
+
+	ck_assert_ptr_nonnull(locked);
+	/* There is no ring before the first request. */
+	ps_context_expect(id, locked, BLOCK);
+	ps_context_expect(0, locked, BLOCK);
+	ck_assert_int_eq(pinned_proc_kb("status", "VmPin:"), before);
+	prepare(0, false, 0, BLOCK);
+	ck_assert_int_eq(submit(id, 0, 1), 1);
+	ps_context_expect(id, memory, BLOCK);
+	ck_assert_int_eq(pinned_proc_kb("status", "VmPin:"), before);
+	ps_context_expect(id, locked, BLOCK);
+	ck_assert_int_gt(pinned_proc_kb("status", "VmPin:"), before);
+	prepare(1, false, BLOCK, BLOCK);
+	iocb[1].aio_buf = (uintptr_t)locked;
+	ck_assert_int_eq(submit(id, 1, 1), 1);
+	expect(id, 0, 2, (const int64_t[]){ BLOCK, BLOCK });
+	ck_assert(pinned_filled(locked, BLOCK, 1));
+	ck_assert_int_eq(ps_context_destroy(id), 0);
+	ck_assert_int_eq(pinshim_aio_free_buffer(locked), 0);
+}
+END_TEST
+
 START_TEST(settled_context_lets_memory_go)
 {
 	static const int64_t whole[] = { BLOCK };
@@ -550,6 +577,7 @@ static void add(Suite *suite)
 
 	tcase_add_checked_fixture(alone, setup, ps_fault_clear);
 	tcase_add_test(alone, kept_events_end_with_their_context);
+	tcase_add_test(alone, expected_memory_is_registered);
 	tcase_add_test(alone, settled_context_lets_memory_go);
 	tcase_add_loop_test(alone, ended_while_reading_completions, 0, KINDS);
 	tcase_add_test(alone, ended_while_copying);
