@@ -23,6 +23,7 @@
 #define SLOTS_MAX 32768 /* contexts for more requests use the kernel's AIO */
 #define IDLE 8          /* rings that are kept for the next contexts */
 #define WAKE UINT64_MAX /* user_data of what only wakes */
+#define LOOK 100000000  /* nanoseconds after which one of several readers looks again */
 
 #define ADDRESS_BITS 48 /* programs rarely have memory above: kernel AIO sees to it */
 
@@ -64,7 +65,8 @@ static int take_slot(struct ps_context *context, uint32_t *number)
 {
 	const uint32_t taken = atomic_load_explicit(&context->taken, memory_order_relaxed);
 
-	if (ps_by_ring_in_flight(context) >= context->most)
+	/* As the kernel counts what was not reaped. */
+	if (ps_by_ring_in_flight(context) + atomic_load(&context->done_count) >= context->most)
 		return -EAGAIN;
 	*number = context->slot[taken & (context->slots - 1)].free;
 	atomic_store_explicit(&context->taken, taken + 1, memory_order_relaxed);
@@ -94,7 +96,13 @@ static void give_slot(struct ps_context *context, uint32_t number)
  * another waits, it has the program's thread make one more, for which it interrupts it (EINTR). So there is
  * one at a time, and the kernel's AIO serves the others.
  */
-static atomic_uint syncing;
+static atomic_int syncing;
+
+static void add_syncing(struct ps_context *context, int count)
+{
+	atomic_fetch_add(&context->syncing, count);
+	atomic_fetch_add(&syncing, count);
+}
 
 /* A ring and what belongs to it. */
 struct parts {
@@ -216,6 +224,8 @@ static struct parts detach(struct ps_context *context)
 	context->done_first = 0;
 	atomic_store(&context->done_count, 0);
 	atomic_store(&context->slots, 0);
+	/* What is in flight all the same is no longer ours to see. */
+	add_syncing(context, -atomic_load(&context->syncing));
 	ps_unlock(&context->completion);
 	return parts;
 }
@@ -234,7 +244,6 @@ void ps_by_ring_end(struct ps_context *context, bool forked)
 
 void ps_by_ring_fork_child(void)
 {
-	atomic_store(&syncing, 0);
 	for (unsigned i = 0; i < IDLE; i++)
 		if (idle[i].slot != NULL)
 			end_parts(&idle[i]);
@@ -302,13 +311,14 @@ bool ps_by_ring_serves(struct ps_context *context, const struct iocb *iocb)
 	return read_request(context, iocb, &request);
 }
 
-static void prepare_fsync(struct io_uring_sqe *sqe, struct ps_slot *slot, const struct iocb *iocb)
+static void prepare_fsync(struct ps_context *context, struct io_uring_sqe *sqe,
+			  struct ps_slot *slot, const struct iocb *iocb)
 {
 	io_uring_prep_fsync(sqe, (int)iocb->aio_fildes,
 			    iocb->aio_lio_opcode == IOCB_CMD_FDSYNC ? IORING_FSYNC_DATASYNC : 0);
 	slot->kind = PS_SLOT_PASSED;
 	slot->length = 0;
-	atomic_fetch_add(&syncing, 1);
+	add_syncing(context, 1);
 }
 
 /*
@@ -418,7 +428,7 @@ static void take_back(struct ps_context *context, struct batch *batch)
 	if (batch->kind[batch->prepared] == PS_SLOT_BOUNCE)
 		ps_bounce_end(&context->bounce[number], -ECANCELED);
 	else if (batch->kind[batch->prepared] == PS_SLOT_PASSED)
-		atomic_fetch_sub(&syncing, 1);
+		add_syncing(context, -1);
 	untake_slot(context, number);
 }
 
@@ -490,7 +500,7 @@ static int prepare(struct ps_context *context, struct batch *batch, struct iocb 
 		prepare_repair(context, number, request);
 	} else if (request->fsync) {
 		sqe = io_uring_get_sqe(&context->ring.uring);
-		prepare_fsync(sqe, slot, iocb);
+		prepare_fsync(context, sqe, slot, iocb);
 		sqe->user_data = number;
 	} else {
 		sqe = io_uring_get_sqe(&context->ring.uring);
@@ -571,7 +581,7 @@ static long read_completions(struct ps_context *context, long most, struct io_ev
 			ps_trace_io_complete(slot->object, PS_TRACE_RING, slot->kind,
 					     events[count].res);
 			if (slot->kind == PS_SLOT_PASSED)
-				atomic_fetch_sub(&syncing, 1);
+				add_syncing(context, -1);
 			give_slot(context, (uint32_t)number);
 		}
 		count++;
@@ -693,14 +703,22 @@ static int sleep_until(struct ps_context *context, long count, uint64_t deadline
 		       const sigset_t *mask)
 {
 	/* With several readers nobody knows how many are left when it comes to its own. */
-	const unsigned least = context->ring.kind == PS_RING_DEFERRED ? (unsigned)count : 1;
+	const bool shared = context->ring.kind == PS_RING_SHARED;
+	const unsigned least = shared ? 1 : (unsigned)count;
 	struct timespec left;
+	bool whole;
 	int error;
 
 	if (!ps_deadline_left(deadline, &left))
 		return -ETIME;
-	error = ps_ring_wait(&context->ring, least, deadline == PS_NO_DEADLINE ? NULL : &left,
-			     mask);
+	/* Another reader may take the completion that was to wake this one: it looks again now and then. */
+	whole = !shared || (deadline != PS_NO_DEADLINE && left.tv_sec == 0 && left.tv_nsec < LOOK);
+	if (!whole)
+		left = (struct timespec){ .tv_nsec = LOOK };
+	error = ps_ring_wait(&context->ring, least,
+			     whole && deadline == PS_NO_DEADLINE ? NULL : &left, mask);
+	if (error == -ETIME && !whole)
+		error = 0;
 	if (error == -EEXIST) {
 		/* Another thread's, that was made behind our back: its owner has to collect. */
 		ps_os_sleep(PS_MILLISECOND);

@@ -203,6 +203,8 @@ static void say_settled(enum cause cause)
  */
 static void settle(struct ps_context *context, enum cause cause)
 {
+	if (ps_context_engine(context) == PS_ENGINE_ENDED)
+		return;
 	if (ps_context_engine(context) == PS_ENGINE_RING) {
 		if (cause == CAUSE_THREAD)
 			ps_by_ring_drain(context);
@@ -401,10 +403,12 @@ int ps_context_destroy(aio_context_t id)
 		ps_os_sleep(PS_MILLISECOND / 10);
 	ps_by_kernel_drain(context);
 	atomic_store(&context->engine, PS_ENGINE_ENDED);
-	if (context->slots > 0)
-		ps_by_ring_wake(context);
-	while (atomic_load(&context->waiting) > 0)
+	/* One wake may be had by a thread that was about to look anyway. */
+	while (atomic_load(&context->waiting) > 0) {
+		if (context->slots > 0)
+			ps_by_ring_wake(context);
 		ps_os_sleep(PS_MILLISECOND / 10);
+	}
 	ps_lock(&make);
 	ps_by_ring_end(context, false);
 	ps_by_kernel_end(context);

@@ -20,7 +20,8 @@
  * the one for making and ending contexts (context.c) -> the lock of pinned.h. With a submission lock held
  * the kernel is entered, and by a ring's context misaligned requests are done that cannot be waited for;
  * nothing sleeps with a completion lock held. Nothing under them allocates from the program's malloc.
- * Waiting for completions is done without a lock.
+ * Waiting for completions is done without a lock. A signal's handler must not leave a call by longjmp():
+ * the context then waits for that call for ever when it is destroyed.
  */
 #include <linux/aio_abi.h>
 #include <signal.h>

@@ -85,6 +85,7 @@ struct ps_context {
 	_Atomic(uint32_t)
 		given; /* slots put back into the queue, ever; under the completion lock */
 	_Atomic(uint32_t) in_hand; /* completions whose data somebody is copying; the same */
+	atomic_int syncing;        /* fsyncs that its ring has in flight */
 
 	/* What a ring completed before the context settled; under the completion lock. */
 	struct io_event *done; /* as many as slots */

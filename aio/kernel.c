@@ -23,7 +23,7 @@ static struct {
 } next;
 
 /* How many calls of the next library's functions this thread is in: a signal's handler may make another. */
-static __thread unsigned asking_next;
+static _Thread_local unsigned asking_next;
 
 bool ps_kernel_asks_next(void)
 {

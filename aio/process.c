@@ -117,13 +117,15 @@ PUBLIC int mq_notify(mqd_t queue, const struct sigevent *event)
 	return next.mq_notify(queue, event);
 }
 
-/* An exec cancels what a ring has not begun, where the kernel's AIO would have it done already. */
+/*
+ * An exec cancels what a ring has not begun, where the kernel's AIO would have it done already. Waiting for
+ * that does no harm where the exec fails.
+ */
 bool ps_exec_before(bool possible)
 {
 	if (next.execve == NULL)
 		resolve();
-	if (possible)
-		ps_aio_before_exec();
+	ps_aio_before_exec();
 	return possible;
 }
 

@@ -18,6 +18,8 @@
 
 typedef long raw_call(long number, long a, long b, long c, long d, long e, long f);
 
+#define SIGNAL_SET_BYTES 8 /* as the kernel has it */
+
 /* What io_pgetevents(2) takes as its last argument. */
 struct signal_set {
 	const sigset_t *mask;
@@ -30,14 +32,25 @@ raw_call *ps_raw_next = first_call;
 
 raw_call ps_raw_call;
 
-/* A library's constructor may make one before ours has run. */
-static long first_call(long number, long a, long b, long c, long d, long e, long f)
+static void resolve(void)
 {
 	*(void **)&ps_raw_next = dlsym(RTLD_NEXT, "syscall");
+}
+
+/* Not at the first call: that may be one which returns on another stack, or be made by a handler. */
+static __attribute__((constructor)) void start(void)
+{
+	resolve();
+}
+
+/* For other libraries' constructors, which may run before ours. */
+static long first_call(long number, long a, long b, long c, long d, long e, long f)
+{
+	resolve();
 	return ps_raw_next(number, a, b, c, d, e, f);
 }
 
-/* -errno, or what the call gives. */
+/* -errno, or what the call gives. What is no memory is not told from what is. */
 static int serve(long number, aio_context_t id, long b, long c, long d, long e, long f)
 {
 	const struct signal_set *set = (const struct signal_set *)f;
@@ -53,6 +66,8 @@ static int serve(long number, aio_context_t id, long b, long c, long d, long e, 
 		set = NULL;
 		break;
 	}
+	if (set != NULL && set->mask != NULL && set->bytes != SIGNAL_SET_BYTES)
+		return -EINVAL;
 	return ps_context_getevents(id, b, c, (struct io_event *)d, (struct timespec *)e,
 				    set != NULL ? set->mask : NULL);
 }

@@ -90,7 +90,6 @@ static void look_ahead(struct ps_worker *worker)
 	const struct pinshim_aio_options *options = &worker->handle->options;
 	const struct ps_part *part = TAILQ_FIRST(&worker->parts);
 
-	worker->ahead_bytes = 0;
 	if (part != NULL)
 		worker->ahead_bytes = ps_operation_ahead(
 			part, options->queue_depth * (uint64_t)options->block_size,
@@ -107,6 +106,7 @@ static unsigned gather(struct ps_worker *worker)
 	struct ps_request *request;
 	unsigned count = 0;
 
+	worker->ahead_bytes = 0;
 	while (worker->again)
 		worker->batch[count++] = &pop(&worker->again)->iocb;
 	if (!options->overlap_events && worker->in_kernel > 0)

@@ -59,6 +59,21 @@ __asm__(".text\n"
 	".cfi_endproc\n"
 	".size ps_call_on_stack, . - ps_call_on_stack\n");
 
+/*
+ * The thread sanitizer does not see that memory is mapped and unmapped by system calls of our own: a stack
+ * where another thread's was would be a race to it.
+ */
+#ifdef __SANITIZE_THREAD__
+void __tsan_acquire(void *address);
+void __tsan_release(void *address);
+static char stacks;
+#define STACK_BEGINS() __tsan_acquire(&stacks)
+#define STACK_ENDS() __tsan_release(&stacks)
+#else
+#define STACK_BEGINS()
+#define STACK_ENDS()
+#endif
+
 void ps_on_own_stack(void (*run)(void *argument), void *argument)
 {
 	const int saved = errno;
@@ -68,7 +83,9 @@ void ps_on_own_stack(void (*run)(void *argument), void *argument)
 		       0, &stack) < 0) {
 		run(argument);
 	} else {
+		STACK_BEGINS();
 		ps_call_on_stack(run, argument, (char *)stack + STACK_BYTES);
+		STACK_ENDS();
 		ps_os_munmap(stack, STACK_BYTES);
 	}
 	errno = saved;

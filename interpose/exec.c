@@ -14,6 +14,12 @@
 
 #define PUBLIC __attribute__((visibility("default")))
 
+/* May a file be executed, by the ids that the kernel goes by? access(2) goes by the real ones. */
+static bool may_execute(const char *path)
+{
+	return faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) == 0;
+}
+
 /* Is there a program of this name in a directory of PATH, as execvp() looks for it? */
 static bool in_path(const char *name)
 {
@@ -27,7 +33,7 @@ static bool in_path(const char *name)
 
 		length = strcspn(path, ":");
 		ps_text_add(&text, "%.*s%s%s", (int)length, path, length > 0 ? "/" : "", name);
-		if (!text.cut && access(file, X_OK) == 0)
+		if (!text.cut && may_execute(file))
 			return true;
 	}
 	return false;
@@ -35,7 +41,7 @@ static bool in_path(const char *name)
 
 PUBLIC int execve(const char *path, char *const argv[], char *const envp[])
 {
-	const bool did = ps_exec_before(access(path, X_OK) == 0);
+	const bool did = ps_exec_before(may_execute(path));
 
 	return ps_exec_after(did, ps_exec_next_execve(path, argv, envp));
 }
@@ -48,7 +54,7 @@ PUBLIC int execv(const char *path, char *const argv[])
 PUBLIC int execvpe(const char *file, char *const argv[], char *const envp[])
 {
 	const bool is_path = strchr(file, '/') != NULL;
-	const bool did = ps_exec_before(is_path ? access(file, X_OK) == 0 : in_path(file));
+	const bool did = ps_exec_before(is_path ? may_execute(file) : in_path(file));
 
 	return ps_exec_after(did, ps_exec_next_execvpe(file, argv, envp));
 }
@@ -67,9 +73,9 @@ PUBLIC int fexecve(int fd, char *const argv[], char *const envp[])
 
 PUBLIC int execveat(int fd, const char *path, char *const argv[], char *const envp[], int flags)
 {
-	const bool did = ps_exec_before(faccessat(fd, path, X_OK, flags & AT_SYMLINK_NOFOLLOW) ==
-						0 ||
-					(flags & AT_EMPTY_PATH && *path == '\0'));
+	const bool did = ps_exec_before(
+		faccessat(fd, path, X_OK, AT_EACCESS | (flags & AT_SYMLINK_NOFOLLOW)) == 0 ||
+		(flags & AT_EMPTY_PATH && *path == '\0'));
 
 	return ps_exec_after(did, ps_exec_next_execveat(fd, path, argv, envp, flags));
 }
