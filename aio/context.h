@@ -12,7 +12,8 @@
  * number is right again if nothing was in flight, and what the ring has in flight is still had from there.
  * Such requests are those on files that are not open for direct I/O (which the kernel's AIO serves in
  * order, before io_submit returns), or whose file system does not say what that demands or needs another
- * thread for it (file.h), on O_APPEND files, writes beyond the end of the file (the same), polls, eventfd
+ * thread for it (file.h), on O_APPEND files, writes beyond the end of the file (the same), polls, an fsync while another is in
+ * flight (the kernel would interrupt the program for it), eventfd
  * notification (QEMU reads the completion ring without looking at the magic), and flags with another
  * meaning there. What the kernel refuses at once does not settle anything.
  *

@@ -129,14 +129,14 @@ void ps_counters_fork_child(void)
 		atomic_store(&owners[ps_stripe_index()], ps_os_gettid());
 }
 
-static struct pinshim_entry *shared(enum pinshim_entry_point entry)
+static struct pinshim_entry *of_this_thread(enum pinshim_entry_point entry)
 {
 	return &ps_stripe()->entry[entry];
 }
 
 void ps_count_served_shared(enum pinshim_entry_point entry, size_t requested, size_t bytes)
 {
-	struct pinshim_entry *count = shared(entry);
+	struct pinshim_entry *count = of_this_thread(entry);
 
 	ps_count_add(&count->served, 1);
 	ps_count_add(&count->requested_bytes, requested);
@@ -147,7 +147,7 @@ void ps_count_served_shared(enum pinshim_entry_point entry, size_t requested, si
 
 void ps_count_unserved(enum pinshim_entry_point entry, size_t requested, size_t bytes)
 {
-	struct pinshim_entry *count = shared(entry);
+	struct pinshim_entry *count = of_this_thread(entry);
 
 	ps_count_sub(&count->served, 1);
 	ps_count_sub(&count->requested_bytes, requested);
@@ -156,7 +156,7 @@ void ps_count_unserved(enum pinshim_entry_point entry, size_t requested, size_t 
 
 void ps_count_freed_shared(enum pinshim_entry_point entry, size_t bytes)
 {
-	struct pinshim_entry *count = shared(entry);
+	struct pinshim_entry *count = of_this_thread(entry);
 
 	ps_count_add(&count->freed, 1);
 	ps_count_add(&count->freed_bytes, bytes);
@@ -164,18 +164,18 @@ void ps_count_freed_shared(enum pinshim_entry_point entry, size_t bytes)
 
 void ps_count_fallback(enum pinshim_entry_point entry)
 {
-	ps_count_add(&shared(entry)->fallback, 1);
+	ps_count_add(&of_this_thread(entry)->fallback, 1);
 }
 
 void ps_count_failed(enum pinshim_entry_point entry)
 {
-	ps_count_add(&shared(entry)->failed, 1);
+	ps_count_add(&of_this_thread(entry)->failed, 1);
 }
 
 /* As bytes go, the block was freed and served anew; as blocks go, nothing happened. */
 void ps_count_resized(enum pinshim_entry_point entry, size_t requested, size_t from, size_t to)
 {
-	struct pinshim_entry *count = shared(entry);
+	struct pinshim_entry *count = of_this_thread(entry);
 
 	ps_count_add(&count->requested_bytes, requested);
 	ps_count_add(&count->served_bytes, to);

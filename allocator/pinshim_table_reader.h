@@ -22,8 +22,8 @@ struct pinshim_reader; /* one open table */
 /*
  * Opens the table at path (a regular file owned by the caller, or by anyone if the caller is root;
  * links are not followed). 0 and *reader; -ENOENT none; -EPROTO not a pinshim table, or shorter
- * than it says, or of a process that its owner cannot have written it for; -EPROTONOSUPPORT another version; -EPERM not the caller's; -ENOMEM; other -errno of
- * open, fstat or mmap.
+ * than it says, or of a process that its owner cannot have written it for; -EPROTONOSUPPORT another
+ * version; -EPERM not the caller's; -ENOMEM; other -errno of open, fstat or mmap.
  */
 int pinshim_reader_open(const char *path, struct pinshim_reader **reader);
 

@@ -20,7 +20,8 @@ static const char *error_text(int error)
 	case -ENOENT:
 		return "no table: it pinned nothing through pinshim, or has ended";
 	case -EPROTO:
-		return "not a table of pinshim: damaged, or of a process of another user than its owner";
+		return "not a table of pinshim: damaged, or of a process of another user than its "
+		       "owner: remove it";
 	case -EPROTONOSUPPORT:
 		return "of another version of pinshim";
 	case -EPERM:

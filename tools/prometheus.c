@@ -73,7 +73,6 @@ static void write_figure(FILE *to, const struct ps_holder *holder, const struct 
 
 static void write_word(FILE *to, const struct ps_holder *holder, const struct metric *metric)
 {
-
 	write_name(to, metric->name, holder);
 	fprintf(to, "} %" PRIu64 "\n",
 		*(const uint64_t *)((const char *)holder->table + metric->offset));

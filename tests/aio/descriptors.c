@@ -36,8 +36,8 @@ static void use(const char *what, io_context_t context, int fd, const char *name
 
 /*
  * What this file makes of a request that is aligned to nothing: it tells what the shim believes of the
- * file. What is not repaired is refused as without the shim, what is to be repaired must be; but a file that became direct in a way that
- * nobody saw may be taken for what it was.
+ * file. What is not repaired is refused as without the shim, what is to be repaired must be; but a file
+ * that became direct in a way that nobody saw may be taken for what it was.
  */
 static void misaligned(const char *what, io_context_t context, int fd, unsigned seed, bool seen)
 {

@@ -37,7 +37,7 @@ for engine in "${ENGINES[@]}"; do
 		equal "$label: what is aligned goes as it is, every byte of it" \
 			"$(counter bounced) + $(counter passed) + $(counter partial)" 0 \
 			"$(counter bytes)" "$(issued io_bytes)"
-		if ! pinned; then
+		if ! locks; then
 			skip "$label: registered buffers" "no memory could be locked"
 		elif ((rings > 0)); then
 			# A buffer may lie in two registered pieces.

@@ -51,11 +51,6 @@ issued() {
 	jq -n "[inputs | .jobs[] | .read.$1 + .write.$1] | add // 0" "$TMP/fio.json"
 }
 
-# pinned: whether the jobs' buffers can be locked here, by the system's word and not the library's.
-pinned() {
-	((EUID == 0)) || [[ $(ulimit -l) == unlimited ]]
-}
-
 # equal NAME VALUE...: of two expressions each, as text: what differs is shown.
 equal() {
 	local name=$1 wrong=

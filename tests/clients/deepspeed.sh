@@ -11,6 +11,7 @@ python=$clients/bin/python
 [[ -e $clients/extensions/complete ]] ||
 	skip_all "DeepSpeed is not there: $(cat "$clients/missing" 2>/dev/null || echo "run scripts/setup --clients")"
 need jq
+locks || skip_all "memory cannot be locked here without limit"
 export PATH=$clients/bin:$PATH DS_ACCELERATOR=cpu TORCH_EXTENSIONS_DIR=$clients/extensions
 ENGINES=(auto uring libaio)
 
@@ -58,7 +59,7 @@ equal() {
 	fi
 }
 
-# ---- aio_handle ---------------------------------------------------------------------------------------
+# aio_handle.
 
 nvme() {
 	local name=nvme.$1
@@ -93,7 +94,7 @@ for engine in "${ENGINES[@]}"; do
 		"$(total "$name" .aio.repaired)" "$misaligned" "$(total "$name" .aio.failed)" 0
 done
 
-# ---- ds_io --------------------------------------------------------------------------------------------
+# ds_io.
 
 DS_IO_BYTES=$((64 << 20)) DS_IO_LOOPS=3
 
@@ -129,7 +130,7 @@ ds_io_counted ds_io.write.auto auto
 # The others' are the kernel's AIO's: DeepSpeed has several threads, and a write that extends its file.
 equal "ds_io.read.uring: all had registered buffers" ds_io.read.uring \
 	"$(total ds_io.read.uring .aio.fixed)" "$(total ds_io.read.uring .aio.submitted)"
-# ---- training that swaps -------------------------------------------------------------------------------
+# Training that swaps.
 
 for engine in plain auto libaio; do
 	name=swap.$engine
@@ -146,7 +147,7 @@ for engine in plain auto libaio; do
 		"$(total "$name" .aio.bounced)" 0 "$(total "$name" .aio.failed)" 0
 done
 
-# ---- native pinned memory ------------------------------------------------------------------------------
+# Native pinned memory.
 
 run pinned.plain plain "$python" "$TOP/tests/clients/pinned.py"
 check "pinned.plain: DeepSpeed says what it pinned" \

@@ -35,12 +35,6 @@ with() {
 		PINSHIM_STATS="$REPORTS/%e.%p.json")
 }
 
-# locks: may that user lock what he likes? By the system's word, and not the library's.
-locks() {
-	[[ $("${USER_IS[@]}" sh -c 'ulimit -l') == unlimited ]] ||
-		((0x$("${USER_IS[@]}" sed -n 's/^CapEff:\t//p' /proc/self/status) >> 14 & 1))
-}
-
 # report FILTER [PROGRAM]: what jq makes of the reports of all processes of that program, as one array.
 report() {
 	find "$REPORTS" -name "${2-}*.json" -exec cat {} + | jq -s "$1"

@@ -9,6 +9,7 @@
 python=${CLIENTS:-$BUILD/clients}/bin/python
 "$python" -c 'import torch' 2>/dev/null || skip_all "PyTorch is not there (scripts/setup --clients)"
 need jq
+locks || skip_all "memory cannot be locked here without limit"
 
 # Sums are made in the same order on every run only by the same number of threads.
 export MKL_DYNAMIC=FALSE OMP_DYNAMIC=FALSE

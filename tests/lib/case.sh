@@ -7,8 +7,8 @@
 #	. "$(dirname "$0")/../lib/case.sh"
 #
 # and end with finish. What there is: $TOP the checkout, $BUILD what was built, $LIB the library that
-# preload uses, $AIO_LIB the one for asynchronous I/O, $TMP a directory of the test's own on a real file system (O_DIRECT works), removed
-# at exit; and the functions below.
+# preload uses, $AIO_LIB the one for asynchronous I/O, $TMP a directory of the test's own on a real file
+# system (O_DIRECT works), removed at exit; and the functions below.
 
 export LC_ALL=C
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -17,6 +17,8 @@ LIB=${LIB:-$BUILD/libpinshim.so}
 AIO_LIB=${AIO_LIB:-$BUILD/libpinshim-aio.so}
 TMP=$(mktemp -d "${TMPDIR:-/var/tmp}/pinshim-test.XXXXXX") || exit 1
 export TOP BUILD LIB AIO_LIB TMP
+# What stands before a command for another user to run it.
+USER_IS=()
 case_failed=0
 case_finished=0
 
@@ -47,6 +49,12 @@ notok() {
 # skip NAME REASON: this case cannot be tested here.
 skip() {
 	printf 'skip - %s: %s\n' "$1" "$2"
+}
+
+# locks: may what is tested lock as much memory as it likes? By the system's word, and not the library's.
+locks() {
+	[[ $("${USER_IS[@]}" sh -c 'ulimit -l') == unlimited ]] ||
+		((0x$("${USER_IS[@]}" sed -n 's/^CapEff:\t//p' /proc/self/status) >> 14 & 1))
 }
 
 # skip_all REASON: nothing in this script can.

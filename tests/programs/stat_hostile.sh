@@ -175,7 +175,10 @@ time.sleep(60)' >"$TMP/ready" 2>"$TMP/holder.err" &
 	theirs=$!
 	end_living 2>/dev/null
 	living
-	until [[ $(<"/proc/$theirs/comm") == sleep ]]; do :; done
+	for ((tries = 0; tries < 100; tries++)); do
+		[[ $(<"/proc/$theirs/comm") != sleep ]] || break
+		sleep 0.1
+	done
 	for pid in "$theirs" "${living[0]}"; do
 		table "$pid" pinned_bytes=4096
 	done

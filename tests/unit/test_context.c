@@ -558,6 +558,10 @@ START_TEST(ended_while_copying)
 	const int large = open(directory, O_RDWR | O_TMPFILE | O_DIRECT | O_CLOEXEC, 0600);
 	char *to = map(BOUNCED);
 
+	if (large < 0) {
+		pinned_skip("ended_while_copying", "there is no O_TMPFILE here");
+		return;
+	}
 	ck_assert_int_eq(pwrite(large, to, BOUNCED, 0), (ssize_t)BOUNCED);
 	for (unsigned delay = 500; delay < 12000; delay += 250) {
 		const pid_t pid = fork();
