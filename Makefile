@@ -312,7 +312,7 @@ check-clients:
 	$(again) check-clients-built
 
 check-clients-built: tests
-	tests/run -t 240 -T $(CLIENTS_SECONDS) $(sort $(wildcard tests/clients/*.sh))
+	tests/run -t 360 -T $(CLIENTS_SECONDS) $(sort $(wildcard tests/clients/*.sh))
 
 # In a virtual machine, where this one has the memory controller in version 1.
 check-cgroup2: tests
