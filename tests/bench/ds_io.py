@@ -102,7 +102,7 @@ def measure(results, directory, where, rounds):
         for block in BLOCKS:
             for variant in (plain, ours) if turn % 2 == 0 else (ours, plain):
                 common.progress(f"ds_io, {where}: {block}, round {turn + 1} of {rounds}, {variant.name}")
-                sample = Sample(directory, block, results.rounds(4, 2), variant)
+                sample = Sample(directory, block, 2, variant)
                 found[block][variant.name].append(sample)
                 results.sample("ds_io", sample.ran, where=where.replace(" ", "-"), bs=block, variant=variant.name,
                                round=turn, gbps=sample.gbps, cpu_ms_per_gb=sample.cpu_ms_per_gb,
@@ -144,9 +144,8 @@ def group(results):
     os.mkdir(directory)
     os.rename(path, os.path.join(directory, f"_aio_read_{GIB}.pt.0_0"))
     try:
-        rounds = results.repeats(3, 1)
+        rounds = results.repeats(1, 1)
         show(results, "memory as found", measure(results, directory, "memory as found", rounds), rounds)
-        rounds = results.repeats(2, 1)
         with scattered.memory(results, 3 * GIB // 2, 500):
             found = measure(results, directory, "scattered memory", rounds)
         show(results, "scattered memory", found, rounds)

@@ -135,7 +135,10 @@ class Look:
         began, idle = time.monotonic(), common.idle_seconds()
         time.sleep(self.seconds)
         idle, passed = common.idle_seconds() - idle, time.monotonic() - began
-        seen.busy = max(0.0, (os.cpu_count() or 1) - idle / passed)
+        cores = os.cpu_count() or 1
+        if not 0 <= idle < cores * passed:
+            raise common.NotMeasured(f"the processors were idle for {idle:.1f} s of {passed:.1f}, says the kernel")
+        seen.busy = max(0.0, cores - idle / passed)
         for memory in filter(None, map(rollup, children(pid))):
             seen.huge += memory[0]
             seen.locked = (seen.locked or 0.0) + memory[1]

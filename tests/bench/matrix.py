@@ -37,8 +37,8 @@ def group(results):
 def repeats(results, job):
     """How often: above all reads that have targets. What has none is left out with --quick, not in a hurry."""
     if job in aio.READS:
-        return results.repeats(3, 1)
-    return results.repeats(2, 0 if results.quick_chosen and job not in aio.WRITES else 1)
+        return results.repeats(2, 1)
+    return results.repeats(1, 0 if results.quick_chosen and job not in aio.WRITES else 1)
 
 
 def measure(results, path, best):

@@ -88,7 +88,7 @@ def children_seconds():
 
 def measure(results, name, variants, run):
     """{variant name: [CPU seconds]}, the same round at the same place; the first of each is thrown away."""
-    rounds = results.repeats(13, 5)
+    rounds = results.repeats(7, 5)
     found = {variant.name: [] for variant in variants}
     for turn in range(-1, rounds):
         common.progress(f"programs: {name}, round {max(turn, 0) + 1} of {rounds}")

@@ -20,7 +20,7 @@ def group(results):
     found = {count: {variant.name: [] for variant in variants} for count in PROCESSES}
     path = fio.lay_out(results.directory, results.rounds(GIB, GIB // 4))
     try:
-        for turn in range(results.repeats(2, 1)):
+        for turn in range(results.repeats(1, 1)):
             common.progress(f"scale: {', '.join(map(str, PROCESSES))} processes, round {turn + 1}")
             for variant in variants:
                 samples = fio.run_jobs(path, list(jobs.values()), variant, results.rounds(300, 200))

@@ -59,10 +59,10 @@ def group(results):
     ours, rounds = results.pinshim(fio.CLASSES), results.repeats(2, 2)
     found_share = common.unscattered()
     try:
-        fresh = measure(results, path, "fresh", [PLAIN, ours], results.repeats(2, 1))
+        fresh = measure(results, path, "fresh", [PLAIN, ours], results.repeats(1, 1))
         with memory(results, GIB, 400) as age:
             results.sample("age", **age)
-            pinned, found = measure(results, path, "scattered", [PLAIN, *common.PEERS, fio.LIMIT, ours], rounds)
+            pinned, found = measure(results, path, "scattered", [PLAIN, *common.PEERS[:3], fio.LIMIT, ours], rounds)
     finally:
         os.unlink(path)
     cold.show(results, pinned, GIB, f"Pinning 1 GiB cold, scattered memory: median of {rounds} (least-most)")

@@ -107,10 +107,10 @@ def interpreter(name):
 
 def work(results, name, ours):
     program = (interpreter(name), name)
-    milliseconds, rounds = results.rounds(120, 100), results.repeats(5, 3)
+    milliseconds, rounds = results.rounds(120, 100), results.repeats(4, 3)
     variants = [PLAIN, *PEERS, *KEEPING, ours]
     if name in CLOSE:
-        variants, rounds = [PLAIN, ours], 4 * rounds
+        variants, rounds = [PLAIN, ours], 2 * rounds
     found = {variant.name: [] for variant in variants if not variant.missing()}
     with contextlib.ExitStack() as stack:
         for turn, process, ran in turns(stack, results, program, variants, milliseconds, rounds):
