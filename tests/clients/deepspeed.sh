@@ -26,6 +26,12 @@ run() {
 	check "$name: ends with 0" test $? = 0
 }
 
+# The counters of a run, which the name of a case begins with.
+# shellcheck disable=SC2317 # equal calls it
+evidence() {
+	jq -c '[.program, .aio]' "$TMP/${1%%:*}.all"
+}
+
 # total NAME EXPRESSION: summed up over the reports of all processes of a run, and over the tables of those
 # that were killed, as Python's pools end their workers. The tables go.
 total() {
@@ -41,22 +47,6 @@ total() {
 		cat "$TMP/$name.killed" >>"$TMP/$name.all"
 	fi
 	jq -s "map($2) | add // 0" "$TMP/$name.all"
-}
-
-# equal NAME RUN VALUE...: of two arithmetic expressions each; what differs is shown, with the counters.
-equal() {
-	local name=$1 run=$2 wrong=
-
-	shift 2
-	while (($# > 0)); do
-		(($1 == $2)) || wrong+="$1 is not $2; "
-		shift 2
-	done
-	if [[ -z $wrong ]]; then
-		ok "$name"
-	else
-		notok "$name" "$wrong"$'\n'"$(jq -c '[.program, .aio]' "$TMP/$run.all")"
-	fi
 }
 
 # aio_handle.
@@ -88,9 +78,9 @@ for engine in "${ENGINES[@]}"; do
 	nvme "$engine"
 	check "$name: every byte is right" diff /dev/null <(grep -v ': right$' "$TMP/$name.cases")
 	check "$name: in as many cases" test "$(wc -l <"$TMP/$name.cases")" = "$cases"
-	equal "$name: as many requests and bytes as DeepSpeed asked for" "$name" \
+	equal "$name: as many requests and bytes as DeepSpeed asked for" \
 		"$(total "$name" .aio.submitted)" "$requests" "$(total "$name" .aio.bytes)" "$bytes"
-	equal "$name: the misaligned ones were repaired, none failed" "$name" \
+	equal "$name: the misaligned ones were repaired, none failed" \
 		"$(total "$name" .aio.repaired)" "$misaligned" "$(total "$name" .aio.failed)" 0
 done
 
@@ -115,7 +105,7 @@ ds_io_counted() {
 	local name=$1
 
 	ds_io "$@"
-	equal "$name: as many requests and bytes as it says, none failed" "$name" \
+	equal "$name: as many requests and bytes as it says, none failed" \
 		"$(total "$name" .aio.submitted)" "$DS_IO_LOOPS * $DS_IO_BYTES >> 20" \
 		"$(total "$name" .aio.bytes)" "$DS_IO_LOOPS * $DS_IO_BYTES" "$(total "$name" .aio.failed)" 0
 }
@@ -128,10 +118,10 @@ for engine in "${ENGINES[@]}"; do
 done
 ds_io_counted ds_io.write.auto auto
 # The others' are the kernel's AIO's: DeepSpeed has several threads, and a write that extends its file.
-equal "ds_io.read.uring: all had registered buffers" ds_io.read.uring \
+equal "ds_io.read.uring: all had registered buffers" \
 	"$(total ds_io.read.uring .aio.fixed)" "$(total ds_io.read.uring .aio.submitted)"
-# Training that swaps.
 
+# Training that swaps.
 for engine in plain auto libaio; do
 	name=swap.$engine
 	mkdir "$TMP/$name"
@@ -142,7 +132,7 @@ for engine in plain auto libaio; do
 	[[ $engine != plain ]] || continue
 	check "$name: they are the same, bit for bit" diff "$TMP/swap.plain.losses" "$TMP/$name.losses"
 	read -r requests bytes < <(sed -n 's/^asked //p' "$TMP/$name.log")
-	equal "$name: as many requests and bytes as were swapped, none bounced or failed" "$name" \
+	equal "$name: as many requests and bytes as were swapped, none bounced or failed" \
 		"$(total "$name" .aio.submitted)" "$requests" "$(total "$name" .aio.bytes)" "$bytes" \
 		"$(total "$name" .aio.bounced)" 0 "$(total "$name" .aio.failed)" 0
 done

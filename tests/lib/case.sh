@@ -78,6 +78,38 @@ check() {
 	return 0
 }
 
+# equal NAME VALUE...: ok if of two arithmetic expressions each are equal; what differs is shown, with what the
+# function evidence has to say of the case.
+equal() {
+	local name=$1 wrong=
+
+	shift
+	while (($# > 0)); do
+		(($1 == $2)) || wrong+="$1 is not $2; "
+		shift 2
+	done
+	if [[ -z $wrong ]]; then
+		ok "$name"
+	else
+		notok "$name" "$wrong"$'\n'"$(evidence "$name")"
+	fi
+}
+
+# evidence NAME: for scripts to define.
+evidence() {
+	:
+}
+
+# poll COMMAND...: until it succeeds, for half a minute at most.
+poll() {
+	local deadline=$((SECONDS + 30))
+
+	until "$@" >/dev/null 2>&1; do
+		((SECONDS < deadline)) || return 1
+		sleep 0.02
+	done
+}
+
 # preload [VARIABLE=VALUE...] -- PROGRAM [ARGUMENT...]: runs it with the library preloaded.
 preload() {
 	local variables=()

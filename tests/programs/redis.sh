@@ -21,16 +21,6 @@ cli() {
 	redis-cli -h 127.0.0.1 -p "$port" "$@"
 }
 
-# poll COMMAND...: until it succeeds, for half a minute at most.
-poll() {
-	local deadline=$((SECONDS + 30))
-
-	until "$@" >/dev/null 2>&1; do
-		((SECONDS < deadline)) || return 1
-		sleep 0.02
-	done
-}
-
 # shellcheck disable=SC2317 # poll calls it
 # ready_or_gone: our server answers and has loaded its data, or has ended.
 ready_or_gone() {
