@@ -11,15 +11,12 @@
 #include "process.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "config.h"
@@ -33,7 +30,6 @@
 #include "report.h"
 #include "syscall.h"
 #include "table.h"
-#include "text.h"
 #include "tracked.h"
 #include "window.h"
 
