@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "capped.h"
 #include "cgroup.h"
 #include "config.h"
 #include "lock.h"
@@ -139,11 +140,6 @@ struct request {
 	int answer;             /* 0 or -ENOMEM */
 };
 
-static uint64_t add(uint64_t to, uint64_t bytes)
-{
-	return __builtin_add_overflow(to, bytes, &to) ? UINT64_MAX : to;
-}
-
 /* MemAvailable less PINSHIM_RESERVE; UINT64_MAX where it is not to be had. 0 or -errno. */
 static int read_available(uint64_t *available)
 {
@@ -151,6 +147,7 @@ static int read_available(uint64_t *available)
 	/* Where /proc is not to be had there are no limits; without descriptors they are unknown. */
 	int error = read_proc("meminfo", meminfo, sizeof(meminfo));
 
+	*available = UINT64_MAX;
 	if (ps_is_shortage(error))
 		return error;
 	*available = find_kilobytes(meminfo, "MemAvailable", UINT64_MAX);
@@ -177,7 +174,7 @@ static int offer(struct request *request, uint64_t room)
 static int look_at_memory(struct request *request)
 {
 	const struct ps_others *others = &budget.others;
-	const uint64_t own = in_flight(), flying = add(own, others->flying);
+	const uint64_t own = in_flight(), flying = ps_capped_add(own, others->flying);
 	struct ps_refusal *why = request->why;
 	struct ps_cgroup_room cgroup;
 	uint64_t available, left;
@@ -187,14 +184,14 @@ static int look_at_memory(struct request *request)
 		return refuse_unread(why, "reading /proc/meminfo", error);
 	ps_cgroup_room_besides(ps_config.reserve_percent, ps_config.reserve, own, others->flight,
 			       others->flights, &cgroup);
-	left = available > flying ? available - flying : 0;
+	left = ps_capped_sub(available, flying);
 	if (available == UINT64_MAX && cgroup.room == UINT64_MAX)
 		return 0;
 	if (request->fresh <= left && request->fresh <= cgroup.room)
 		return offer(request, left < cgroup.room ? left : cgroup.room);
 	if (cgroup.room <= left) {
 		refuse(why, PS_LIMIT_CGROUP, request->fresh, cgroup.allowed,
-		       add(cgroup.used, cgroup.flying));
+		       ps_capped_add(cgroup.used, cgroup.flying));
 		memcpy(why->where, cgroup.where, sizeof(why->where));
 	} else {
 		refuse(why, PS_LIMIT_AVAILABLE, request->fresh, available, flying);
@@ -210,15 +207,15 @@ static int look_at_memory(struct request *request)
 static int look_at_node(const struct request *request)
 {
 	const uint64_t limit = ps_config.node_limit;
-	const uint64_t used = add(budget.claimed, budget.others.claimed);
-	const uint64_t wanted = add(used, request->bytes);
+	const uint64_t used = ps_capped_add(budget.claimed, budget.others.claimed);
+	const uint64_t wanted = ps_capped_add(used, request->bytes);
 	const uint64_t asking = budget.others.asking;
 
-	if (add(wanted, asking) <= limit)
+	if (ps_capped_add(wanted, asking) <= limit)
 		return 0;
 	if (wanted > limit)
 		return refuse(request->why, PS_LIMIT_NODE, request->bytes, limit, used);
-	refuse(request->why, PS_LIMIT_NODE, request->bytes, limit, add(used, asking));
+	refuse(request->why, PS_LIMIT_NODE, request->bytes, limit, ps_capped_add(used, asking));
 	return -EAGAIN;
 }
 
@@ -267,7 +264,7 @@ static int ask(struct request *request)
 	int verdict;
 
 	for (unsigned try = 0;; try++) {
-		publish(asking, add(request->bytes, request->wish));
+		publish(asking, ps_capped_add(request->bytes, request->wish));
 		verdict = look(request);
 		if (verdict != -EAGAIN)
 			break;

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "capped.h"
 #include "os.h"
 #include "text.h"
 
@@ -369,14 +370,9 @@ static uint64_t flying_in(size_t length, uint64_t own, const struct ps_flight *f
 	const size_t path = cgroup.own_top + (length - cgroup.top);
 
 	for (unsigned i = 0; i < flights; i++)
-		if (flight[i].shared >= path && __builtin_add_overflow(own, flight[i].bytes, &own))
-			return UINT64_MAX;
+		if (flight[i].shared >= path)
+			own = ps_capped_add(own, flight[i].bytes);
 	return own;
-}
-
-static uint64_t minus(uint64_t from, uint64_t bytes)
-{
-	return from > bytes ? from - bytes : 0;
 }
 
 /* Looks at one: the tightest is noted in *room. */
@@ -388,14 +384,14 @@ static void look_at(size_t length, unsigned percent, uint64_t bytes, uint64_t fl
 
 	if (limit == UINT64_MAX)
 		return;
-	allowed = minus(limit, percent > 0 ? limit / 100 * percent : bytes);
+	allowed = ps_capped_sub(limit, percent > 0 ? limit / 100 * percent : bytes);
 	used = used_of(length);
-	bare = minus(allowed, used);
+	bare = ps_capped_sub(allowed, used);
 	if (bare < room->bare)
 		room->bare = bare;
-	if (minus(bare, flying) >= room->room)
+	if (ps_capped_sub(bare, flying) >= room->room)
 		return;
-	room->room = minus(bare, flying);
+	room->room = ps_capped_sub(bare, flying);
 	room->allowed = allowed;
 	room->used = used;
 	room->flying = flying;

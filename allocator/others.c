@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <sys/stat.h>
 
+#include "capped.h"
 #include "os.h"
 #include "pinshim_table_reader.h"
 #include "syscall.h"
@@ -51,12 +52,6 @@ static bool read_at(int fd, void *to, size_t length, size_t offset)
 	return ps_syscall4(SYS_pread64, fd, to, length, offset) == (long)length;
 }
 
-static void add(uint64_t *sum, uint64_t amount)
-{
-	if (__builtin_add_overflow(*sum, amount, sum))
-		*sum = UINT64_MAX;
-}
-
 /* What a process is about to take. */
 static uint64_t flying(const uint64_t *word)
 {
@@ -65,9 +60,9 @@ static uint64_t flying(const uint64_t *word)
 	uint64_t bytes = word[ASKING];
 
 	if (word[CLAIMED] > present)
-		add(&bytes, word[CLAIMED] - present);
+		bytes = ps_capped_add(bytes, word[CLAIMED] - present);
 	if (ps_os_now_coarse() < word[CREDIT_UNTIL] + GRACE_NANOSECONDS)
-		add(&bytes, word[CREDIT]);
+		bytes = ps_capped_add(bytes, word[CREDIT]);
 	return bytes;
 }
 
@@ -75,12 +70,12 @@ static void add_flight(struct ps_others *others, pid_t pid, uint64_t bytes)
 {
 	struct ps_flight *last = &others->flight[PS_FLIGHTS - 1];
 
-	add(&others->flying, bytes);
+	others->flying = ps_capped_add(others->flying, bytes);
 	if (others->flights < PS_FLIGHTS) {
 		others->flight[others->flights++] = (struct ps_flight){ bytes,
 									ps_cgroup_shared(pid) };
 	} else {
-		add(&last->bytes, bytes);
+		last->bytes = ps_capped_add(last->bytes, bytes);
 		last->shared = SIZE_MAX;
 	}
 }
@@ -89,8 +84,8 @@ static void add_words(struct ps_others *others, pid_t pid, const uint64_t *word,
 {
 	const uint64_t bytes = flying(word);
 
-	add(&others->claimed, word[CLAIMED]);
-	add(&others->asking, word[ASKING]);
+	others->claimed = ps_capped_add(others->claimed, word[CLAIMED]);
+	others->asking = ps_capped_add(others->asking, word[ASKING]);
 	if (same_user && bytes > 0)
 		add_flight(others, pid, bytes);
 }
