@@ -7,9 +7,6 @@
 #include "fault.h"
 #include "syscall.h"
 
-/* What the kernel's set of signals has, in bytes: a bit a signal. */
-#define SIGNAL_SET_BYTES 8
-
 /* The next library's, NULL where there is none. Written once, at start-up. */
 static struct {
 	int (*io_setup)(int events, aio_context_t *context);
@@ -92,7 +89,7 @@ static int pgetevents(aio_context_t context, long least, long most, struct io_ev
 	const struct {
 		const sigset_t *mask;
 		size_t bytes;
-	} set = { mask, SIGNAL_SET_BYTES };
+	} set = { mask, PS_SIGNAL_SET_BYTES };
 
 	if (next.io_pgetevents != NULL)
 		return ASK_NEXT(io_pgetevents(context, least, most, events, timeout, mask));

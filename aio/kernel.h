@@ -32,6 +32,9 @@ struct ps_kernel_ring {
 
 #define PS_KERNEL_RING_MAGIC 0xa10a10a1u
 
+/* What the kernel's set of signals has, in bytes: a bit a signal. */
+#define PS_SIGNAL_SET_BYTES 8
+
 /* Looks for the next library's functions. At start-up, for dlsym() allocates. */
 void ps_kernel_resolve(void);
 

@@ -18,8 +18,6 @@
 
 typedef long raw_call(long number, long a, long b, long c, long d, long e, long f);
 
-#define SIGNAL_SET_BYTES 8 /* as the kernel has it */
-
 /* What io_pgetevents(2) takes as its last argument. */
 struct signal_set {
 	const sigset_t *mask;
@@ -66,7 +64,7 @@ static int serve(long number, aio_context_t id, long b, long c, long d, long e, 
 		set = NULL;
 		break;
 	}
-	if (set != NULL && set->mask != NULL && set->bytes != SIGNAL_SET_BYTES)
+	if (set != NULL && set->mask != NULL && set->bytes != PS_SIGNAL_SET_BYTES)
 		return -EINVAL;
 	return ps_context_getevents(id, b, c, (struct io_event *)d, (struct timespec *)e,
 				    set != NULL ? set->mask : NULL);

@@ -6,10 +6,8 @@
 
 #include "descriptor.h"
 #include "fault.h"
+#include "kernel.h"
 #include "syscall.h"
-
-/* What the kernel's set of signals has, in bytes: a bit a signal. */
-#define SIGNAL_SET_BYTES 8
 
 /* Flags that a deferred ring has beside those of every ring. */
 #define DEFERRED                                                                                   \
@@ -102,7 +100,7 @@ void ps_ring_collect(struct ps_ring *ring)
 	    ps_fault(PS_OS_IO_URING_ENTER) != 0)
 		return;
 	(void)io_uring_enter2((unsigned)ring->fd, 0, 0, IORING_ENTER_GETEVENTS, NULL,
-			      SIGNAL_SET_BYTES);
+			      PS_SIGNAL_SET_BYTES);
 }
 
 int ps_ring_wait(struct ps_ring *ring, unsigned count, const struct timespec *timeout,
@@ -111,7 +109,7 @@ int ps_ring_wait(struct ps_ring *ring, unsigned count, const struct timespec *ti
 	const int fault = ps_fault(PS_OS_IO_URING_ENTER);
 	struct __kernel_timespec time = { 0 };
 	struct io_uring_getevents_arg wait = { .sigmask = (uintptr_t)mask,
-					       .sigmask_sz = SIGNAL_SET_BYTES };
+					       .sigmask_sz = PS_SIGNAL_SET_BYTES };
 	int error;
 
 	if (fault != 0)
