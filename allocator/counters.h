@@ -70,24 +70,30 @@ static inline uint64_t ps_count_get(const uint64_t *counter)
 }
 
 /*
- * Adds to a counter of this thread's stripe, which is an own one if own. One instruction, so that a
- * signal handler that counts, too, comes before or after it.
+ * Adds to a counter of a stripe that this thread has to itself. One instruction, so that a signal handler
+ * that counts, too, comes before or after it.
  */
-static inline void ps_count_own(uint64_t *counter, uint64_t amount, bool own)
+static inline void ps_count_own(uint64_t *counter, uint64_t amount)
 {
 #if defined(__x86_64__)
-	if (__builtin_expect(own, 1)) {
-		__asm__("addq %1, %0" : "+m"(*counter) : "er"(amount) : "cc");
-		return;
-	}
-#endif
-	(void)own;
+	__asm__("addq %1, %0" : "+m"(*counter) : "er"(amount) : "cc");
+#else
 	ps_count_add(counter, amount);
+#endif
 }
 
 static inline bool ps_stripe_is_own(void)
 {
 	return ps_stripe_index() < PS_STRIPES_OWN;
+}
+
+/* Adds to a counter of this thread's stripe, whether others count there, too, or not. */
+static inline void ps_count_here(uint64_t *counter, uint64_t amount)
+{
+	if (__builtin_expect(ps_stripe_is_own(), 1))
+		ps_count_own(counter, amount);
+	else
+		ps_count_add(counter, amount);
 }
 
 /* Notes a way in (PINSHIM_REACHED_*): a load, but for the first time. */
@@ -149,9 +155,9 @@ static inline void ps_count_served(enum pinshim_entry_point entry, size_t reques
 		ps_count_served_shared(entry, requested, bytes);
 		return;
 	}
-	ps_count_own(&count->served, 1, true);
-	ps_count_own(&count->requested_bytes, requested, true);
-	ps_count_own(&count->served_bytes, bytes, true);
+	ps_count_own(&count->served, 1);
+	ps_count_own(&count->requested_bytes, requested);
+	ps_count_own(&count->served_bytes, bytes);
 	if (ps_count_is_time(count))
 		ps_count_look(entry, count);
 }
@@ -170,8 +176,8 @@ static inline void ps_count_freed(enum pinshim_entry_point entry, size_t bytes)
 		ps_count_freed_shared(entry, bytes);
 		return;
 	}
-	ps_count_own(&count->freed, 1, true);
-	ps_count_own(&count->freed_bytes, bytes, true);
+	ps_count_own(&count->freed, 1);
+	ps_count_own(&count->freed_bytes, bytes);
 }
 
 /* A request went to the next allocator, or was answered with an error. */

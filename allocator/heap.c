@@ -274,7 +274,7 @@ static void settle(size_t freed)
 	uint64_t *bytes = &since[ps_stripe_index()].bytes;
 	uint64_t now, before;
 
-	ps_count_own(bytes, freed, ps_stripe_is_own());
+	ps_count_here(bytes, freed);
 	if (ps_count_get(bytes) < least)
 		return;
 	__atomic_store_n(bytes, 0, __ATOMIC_RELAXED);

@@ -55,8 +55,7 @@ static void prepare(void)
 /* Counts granules that are kept from now on, or no longer. */
 static void count_kept(int64_t granules)
 {
-	ps_count_own(&ps_stripe()->retained_bytes, (uint64_t)granules << PS_GRANULE_SHIFT,
-		     ps_stripe_is_own());
+	ps_count_here(&ps_stripe()->retained_bytes, (uint64_t)granules << PS_GRANULE_SHIFT);
 }
 
 static void chain_remove(uint32_t first)
