@@ -55,7 +55,7 @@ def once(results, variant, which, size, way):
 
 def added_time(results, variants, name, size):
     """Nanoseconds per pair, and their share in a bare one and in one that fills its block."""
-    rounds = results.repeats(5, 5)
+    rounds = results.repeats(5)
     bare = {which: [] for which in variants}
     filled = []
     for turn in range(rounds):

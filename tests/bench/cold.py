@@ -87,7 +87,7 @@ def show_sizes(results, found, rounds):
 
 def group(results):
     """The group "cold": on memory as it is found."""
-    rounds = results.repeats(2, 2)
+    rounds = results.repeats(2)
     found = measure(results, "cold", list(SIZES.values()), rounds)
     show_sizes(results, found, rounds)
     show(results, found[GIB], GIB, f"Pinning 1 GiB cold, memory as found: median of {rounds} (least-most)")

@@ -16,6 +16,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.join(ROOT, "build")
+CLIENTS = os.environ.get("CLIENTS", os.path.join(BUILD, "clients"))  # what scripts/setup --clients installs
 CORES = len(os.sched_getaffinity(0))
 MIB = 1 << 20
 GIB = 1 << 30

@@ -18,8 +18,7 @@ import fio
 import scattered
 from common import GIB, PLAIN, NotMeasured, Spread, ratios
 
-CLIENTS = os.environ.get("CLIENTS", os.path.join(common.BUILD, "clients"))
-EXTENSIONS = os.path.join(CLIENTS, "extensions")
+EXTENSIONS = os.path.join(common.CLIENTS, "extensions")
 BLOCKS = ["1M", "8M"]
 OURS = "pinshim+aio"
 # Of reads: at least so many times plain's speed.
@@ -64,7 +63,7 @@ class Sample:
 
     def __init__(self, directory, block, loops, variant):
         look = Look(loops)
-        self.ran = common.run([os.path.join(CLIENTS, "bin/ds_io"), "--read", "--folder", directory,
+        self.ran = common.run([os.path.join(common.CLIENTS, "bin/ds_io"), "--read", "--folder", directory,
                                "--io_size", "1G", "--block_size", block, "--loops", str(loops)], variant, timeout=300,
                               meanwhile=look)
         speed = re.search(r"^Task Read Speed = ([0-9.]+) GB/sec", self.ran.output, re.M)
@@ -95,7 +94,7 @@ class Sample:
 def measure(results, directory, where, rounds):
     """{block: {variant name: [Sample]}}, interleaved."""
     settings = {"DS_ACCELERATOR": "cpu", "TORCH_EXTENSIONS_DIR": EXTENSIONS,
-                "PATH": f"{CLIENTS}/bin:{os.environ['PATH']}"}
+                "PATH": f"{common.CLIENTS}/bin:{os.environ['PATH']}"}
     plain, ours = common.Variant(PLAIN.name, **settings), results.pinshim_aio(fio.CLASSES, **settings)
     found = {block: {plain.name: [], ours.name: []} for block in BLOCKS}
     for turn in range(rounds):
@@ -144,7 +143,7 @@ def group(results):
     os.mkdir(directory)
     os.rename(path, os.path.join(directory, f"_aio_read_{GIB}.pt.0_0"))
     try:
-        rounds = results.repeats(1, 1)
+        rounds = results.repeats(1)
         show(results, "memory as found", measure(results, directory, "memory as found", rounds), rounds)
         with scattered.memory(results, 3 * GIB // 2, 500):
             found = measure(results, directory, "scattered memory", rounds)

@@ -138,7 +138,7 @@ class Look:
         cores = os.cpu_count() or 1
         if not 0 <= idle < cores * passed:
             raise common.NotMeasured(f"the processors were idle for {idle:.1f} s of {passed:.1f}, says the kernel")
-        seen.busy = max(0.0, cores - idle / passed)
+        seen.busy = cores - idle / passed
         for memory in filter(None, map(rollup, children(pid))):
             seen.huge += memory[0]
             seen.locked = (seen.locked or 0.0) + memory[1]
@@ -160,8 +160,16 @@ def size_of(path):
 
 
 def run_jobs(path, jobs, variant, milliseconds, *more):
+    """A Sample for each job: rw, bs, and more options if any. What cannot be measured is tried once more."""
+    try:
+        return run_once(path, jobs, variant, milliseconds, *more)
+    except NotMeasured:
+        return run_once(path, jobs, variant, milliseconds, *more)
+
+
+def run_once(path, jobs, variant, milliseconds, *more):
     """Runs fio once, each job for at least 200 milliseconds, and looks at the memory of the process that
-    does the I/O, and at how busy the machine is. A Sample for each job: rw, bs, and more options if any.
+    does the I/O, and at how busy the machine is.
 
     fio never touches its buffers before it reads into them, so the first reads fault them in, page by
     page inside io_submit. The ramp leaves that out: in a short run it would burden plain more than
@@ -178,6 +186,9 @@ def run_jobs(path, jobs, variant, milliseconds, *more):
     found = document(ran)["jobs"]
     if len(found) != len(jobs):
         raise NotMeasured(f"fio reports {len(found)} of {len(jobs)} jobs")
+    if variant.ours and any(seen.locked == 0 for seen in look.seen):
+        # Its figures would be those of plain.
+        raise NotMeasured("nothing was locked: " + (ran.errors.strip() or "nothing was said"))
     return [Sample(one, job, seen, ran) for one, job, seen in zip(found, jobs, look.seen)]
 
 
@@ -240,29 +251,25 @@ def measure(results, group, path, jobs, variants, rounds, milliseconds, partly=(
 
 
 def measure_variant(results, group, path, jobs, variant, turn, milliseconds, found, refused):
-    """One run. A variant that cannot be measured, nor when it is tried again, is refused."""
-    for last in (False, True):
-        try:
-            samples = run_jobs(path, jobs, variant, milliseconds)
-            if variant.ours and any(sample.locked == 0 for sample in samples):
-                # Its figures would be those of plain.
-                raise NotMeasured("nothing was locked: " + (samples[0].ran.errors.strip() or "nothing was said"))
-            break
-        except NotMeasured as why:
-            if not last:
-                continue
-            if variant is PLAIN:
-                raise
-            refused.add(variant.name)
-            results.fail(f"{group} under {variant.name}", why)
-            return
+    """One run. A variant that cannot be measured is refused."""
+    try:
+        samples = run_jobs(path, jobs, variant, milliseconds)
+    except NotMeasured as why:
+        if variant is PLAIN:
+            raise
+        refused.add(variant.name)
+        results.fail(f"{group} under {variant.name}", why)
+        return
     for job, sample in zip(jobs, samples):
         found[job][variant.name].append(sample)
-        results.sample(group, sample.ran, rw=job[0], bs=job[1], variant=variant.name, round=turn,
-                       iops=sample.iops, gbps=sample.gbps, cpu_us_per_io=sample.cpu_us,
-                       machine_cpu_us_per_io=sample.machine_us, cpu_ms_per_gb=sample.cpu_ms_per_gb,
-                       machine_cpu_ms_per_gb=sample.machine_ms_per_gb, huge_mib=sample.huge,
-                       locked_mib=sample.locked)
+        record(results, group, sample, rw=job[0], bs=job[1], variant=variant.name, round=turn)
+
+
+def record(results, group, sample, **which):
+    """All that was measured of a job; which tells it from others."""
+    results.sample(group, sample.ran, **which, iops=sample.iops, gbps=sample.gbps, cpu_us_per_io=sample.cpu_us,
+                   machine_cpu_us_per_io=sample.machine_us, cpu_ms_per_gb=sample.cpu_ms_per_gb,
+                   machine_cpu_ms_per_gb=sample.machine_ms_per_gb, huge_mib=sample.huge, locked_mib=sample.locked)
 
 
 def show(results, title, found):

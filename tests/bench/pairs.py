@@ -11,7 +11,7 @@ WAYS = ["pinshim", "plain", "mlock"]
 def group(results):
     program = common.program("pairs")
     ours = results.pinshim("64K-")
-    milliseconds, rounds = results.rounds(100, 40), results.repeats(2, 2)
+    milliseconds, rounds = results.rounds(100, 40), results.repeats(2)
     threads = [1, 2, 4]
     found, busy = {}, {}
     if ours.missing():

@@ -49,9 +49,9 @@ class Results:
         """How often, how long, or how much: less with --quick."""
         return quick if self.quick else full
 
-    def repeats(self, full, quick):
-        """How often: more with --long, too."""
-        return 3 * full if self.long else self.rounds(full, quick)
+    def repeats(self, full, quick=None):
+        """How often: more with --long, too; less with --quick, if that is given."""
+        return 3 * full if self.long else self.rounds(full, full if quick is None else quick)
 
     def hurry(self, group, late):
         """Whether the next group has to make up time: with less repetition."""

@@ -20,16 +20,13 @@ def group(results):
     found = {count: {variant.name: [] for variant in variants} for count in PROCESSES}
     path = fio.lay_out(results.directory, results.rounds(GIB, GIB // 4))
     try:
-        for turn in range(results.repeats(1, 1)):
+        for turn in range(results.repeats(1)):
             common.progress(f"scale: {', '.join(map(str, PROCESSES))} processes, round {turn + 1}")
             for variant in variants:
                 samples = fio.run_jobs(path, list(jobs.values()), variant, results.rounds(300, 200))
                 for count, sample in zip(PROCESSES, samples):
                     found[count][variant.name].append(sample)
-                    results.sample("scale", sample.ran, processes=count, variant=variant.name, round=turn,
-                                   iops=sample.iops, gbps=sample.gbps, cpu_ms_per_gb=sample.cpu_ms_per_gb,
-                                   machine_cpu_ms_per_gb=sample.machine_ms_per_gb, huge_mib=sample.huge,
-                                   locked_mib=sample.locked)
+                    fio.record(results, "scale", sample, processes=count, variant=variant.name, round=turn)
     finally:
         os.unlink(path)
     show(results, found)

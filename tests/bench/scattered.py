@@ -56,10 +56,10 @@ def measure(results, path, where, variants, rounds):
 def group(results):
     """The group "scattered": first on memory as it is found, then while age holds the memory."""
     path = fio.lay_out(results.directory, results.rounds(GIB, GIB // 4))
-    ours, rounds = results.pinshim(fio.CLASSES), results.repeats(2, 2)
+    ours, rounds = results.pinshim(fio.CLASSES), results.repeats(2)
     found_share = common.unscattered()
     try:
-        fresh = measure(results, path, "fresh", [PLAIN, ours], results.repeats(1, 1))
+        fresh = measure(results, path, "fresh", [PLAIN, ours], results.repeats(1))
         with memory(results, GIB, 400) as age:
             results.sample("age", **age)
             pinned, found = measure(results, path, "scattered", [PLAIN, *common.PEERS[:3], fio.LIMIT, ours], rounds)

@@ -12,7 +12,6 @@ import subprocess
 import common
 from common import PLAIN, NotMeasured, Spread, ratios
 
-CLIENTS = os.environ.get("CLIENTS", os.path.join(common.BUILD, "clients"))
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tensors.py")
 OURS, CLASSES = "pinshim", "64K-"
 
@@ -97,7 +96,7 @@ def group(results):
 
 def interpreter(name):
     """A Python that has what the work needs; NumPy may be the system's."""
-    python = os.path.join(CLIENTS, "bin/python")
+    python = os.path.join(common.CLIENTS, "bin/python")
     if os.path.exists(python):
         return python
     if name == ADD_NUMPY:
