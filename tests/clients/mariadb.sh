@@ -165,6 +165,7 @@ for engine in "${ENGINES[@]}"; do
 	stop TERM
 	with "$engine"
 	start "$engine" aio
+	check "$engine: it starts again" test $? = 0
 	[[ $engine == libaio ]] || survives "$engine" "$engine"
 	stop TERM
 	! locks || check "$engine: its large blocks are pinned" test "$(report 'map(.total.served) | add')" -gt 0

@@ -21,7 +21,7 @@ ready() {
 # launch NAME COMMAND...: runs a job whose ranks write their reports to $files, and looks at it meanwhile:
 # $TMP/NAME.json is what stat said.
 launch() {
-	local name=$1 launcher i
+	local name=$1 launcher status i
 
 	shift
 	files=$TMP/$name
