@@ -76,7 +76,7 @@ static long count_untouched(struct ps_context *context, long count, struct iocb 
 	long i;
 
 	*direct = 0;
-	ps_lock(&context->submission);
+	ps_lock_lightly(&context->submission);
 	for (i = 0; i < count; i++) {
 		const enum treatment treatment = treat(context, iocbs[i], request);
 
@@ -87,7 +87,7 @@ static long count_untouched(struct ps_context *context, long count, struct iocb 
 				   treatment == DIRECT ? PS_TRACE_DIRECT : PS_TRACE_PASSED,
 				   request->transfer.length);
 	}
-	ps_unlock(&context->submission);
+	ps_unlock_lightly(&context->submission);
 	return i;
 }
 
@@ -98,13 +98,15 @@ static long count_untouched(struct ps_context *context, long count, struct iocb 
 static int submit_untouched(aio_context_t id, long count, struct iocb **iocbs, long direct)
 {
 	const int accepted = ps_kernel_submit(id, count, iocbs);
+	uint64_t *words;
 
 	if (accepted > 0) {
 		if (direct > accepted)
 			direct = accepted;
-		ps_aio_count(PS_AIO(submitted), (uint64_t)accepted);
-		ps_aio_count(PS_AIO(direct), (uint64_t)direct);
-		ps_aio_count(PS_AIO(passed), (uint64_t)(accepted - direct));
+		words = ps_aio_words();
+		ps_aio_add(words, PS_AIO(submitted), (uint64_t)accepted);
+		ps_aio_add(words, PS_AIO(direct), (uint64_t)direct);
+		ps_aio_add(words, PS_AIO(passed), (uint64_t)(accepted - direct));
 	}
 	return accepted;
 }

@@ -44,9 +44,8 @@ _Static_assert(PS_SLOT_DIRECT == (int)PS_TRACE_DIRECT && PS_SLOT_FIXED == (int)P
 
 /* What was prepared and not yet handed over. */
 struct batch {
-	uint32_t number[BATCH]; /* of their slots */
-	uint8_t kind[BATCH];    /* as the slots', which may be taken anew once they are submitted */
 	unsigned prepared;
+	unsigned of_kind[PS_SLOT_KINDS]; /* of these */
 	long accepted;
 	int error; /* that ended it, or 0 */
 };
@@ -73,13 +72,16 @@ static int take_slot(struct ps_context *context, uint32_t *number)
 	return 0;
 }
 
-/* Puts back what was taken last. Submission lock. */
-static void untake_slot(struct ps_context *context, uint32_t number)
+/*
+ * Puts back what was taken last, and returns its number: its entry in the queue is still there, for what is
+ * given back goes where older ones were. Submission lock.
+ */
+static uint32_t untake_slot(struct ps_context *context)
 {
 	const uint32_t taken = atomic_load_explicit(&context->taken, memory_order_relaxed) - 1;
 
-	context->slot[taken & (context->slots - 1)].free = number;
 	atomic_store_explicit(&context->taken, taken, memory_order_relaxed);
+	return context->slot[taken & (context->slots - 1)].free;
 }
 
 /* Completion lock. */
@@ -403,33 +405,30 @@ static bool prepare_bounce(struct ps_context *context, struct io_uring_sqe *sqe,
 
 static void count_accepted(const struct batch *batch)
 {
-	uint64_t kinds[PS_SLOT_DONE + 1] = { 0 };
+	const unsigned *of_kind = batch->of_kind;
+	const unsigned repaired = of_kind[PS_SLOT_BOUNCE] + of_kind[PS_SLOT_DONE];
+	uint64_t *words = ps_aio_words();
 
-	for (unsigned i = 0; i < batch->prepared; i++)
-		kinds[batch->kind[i]]++;
-	ps_aio_count(PS_AIO(submitted), batch->prepared);
-	if (kinds[PS_SLOT_FIXED] > 0)
-		ps_aio_count(PS_AIO(fixed), kinds[PS_SLOT_FIXED]);
-	if (kinds[PS_SLOT_DIRECT] > 0)
-		ps_aio_count(PS_AIO(direct), kinds[PS_SLOT_DIRECT]);
-	if (kinds[PS_SLOT_PASSED] > 0)
-		ps_aio_count(PS_AIO(passed), kinds[PS_SLOT_PASSED]);
-	if (kinds[PS_SLOT_BOUNCE] + kinds[PS_SLOT_DONE] > 0) {
-		ps_aio_count(PS_AIO(bounced), kinds[PS_SLOT_BOUNCE] + kinds[PS_SLOT_DONE]);
-		ps_aio_count(PS_AIO(repaired), kinds[PS_SLOT_BOUNCE] + kinds[PS_SLOT_DONE]);
-	}
+	ps_aio_add(words, PS_AIO(submitted), batch->prepared);
+	ps_aio_add(words, PS_AIO(fixed), of_kind[PS_SLOT_FIXED]);
+	ps_aio_add(words, PS_AIO(direct), of_kind[PS_SLOT_DIRECT]);
+	ps_aio_add(words, PS_AIO(passed), of_kind[PS_SLOT_PASSED]);
+	ps_aio_add(words, PS_AIO(bounced), repaired);
+	ps_aio_add(words, PS_AIO(repaired), repaired);
 }
 
 /* Takes back the last of what was prepared. */
 static void take_back(struct ps_context *context, struct batch *batch)
 {
-	const uint32_t number = batch->number[--batch->prepared];
+	const uint32_t number = untake_slot(context);
+	const uint32_t kind = context->slot[number].kind;
 
-	if (batch->kind[batch->prepared] == PS_SLOT_BOUNCE)
+	batch->prepared--;
+	batch->of_kind[kind]--;
+	if (kind == PS_SLOT_BOUNCE)
 		ps_bounce_end(&context->bounce[number], -ECANCELED);
-	else if (batch->kind[batch->prepared] == PS_SLOT_PASSED)
+	else if (kind == PS_SLOT_PASSED)
 		add_syncing(context, -1);
-	untake_slot(context, number);
 }
 
 /* Gives the batch to the kernel; what it does not take is as if it had never been prepared. */
@@ -451,6 +450,7 @@ static void hand_over(struct ps_context *context, struct batch *batch)
 	count_accepted(batch);
 	batch->accepted += batch->prepared;
 	batch->prepared = 0;
+	memset(batch->of_kind, 0, sizeof(batch->of_kind));
 }
 
 /* Does a misaligned request here and now; the ring only carries the news, so that sleepers wake. */
@@ -513,14 +513,14 @@ static int prepare(struct ps_context *context, struct batch *batch, struct iocb 
 	/* As the kernel marks what it accepted. */
 	if (iocb->aio_key != 0)
 		iocb->aio_key = 0;
-	batch->kind[batch->prepared] = (uint8_t)slot->kind;
-	batch->number[batch->prepared++] = number;
+	batch->of_kind[slot->kind]++;
+	batch->prepared++;
 	return 0;
 }
 
 int ps_by_ring_submit(struct ps_context *context, long count, struct iocb **iocbs, bool *for_kernel)
 {
-	struct batch batch = { .prepared = 0 };
+	struct batch batch = { 0 };
 	struct request request;
 
 	*for_kernel = false;
@@ -616,9 +616,9 @@ static long reap(struct ps_context *context, long most, struct io_event *events)
 	struct ps_tally tally = { 0 };
 	long count;
 
-	ps_lock(&context->completion);
+	ps_lock_lightly(&context->completion);
 	count = read_completions(context, most, events, &tally);
-	ps_unlock(&context->completion);
+	ps_unlock_lightly(&context->completion);
 	end_bounces(context, count, events, &tally);
 	ps_tally_count(&tally);
 	return count;
@@ -647,6 +647,20 @@ static long reap_all(struct ps_context *context, long most, struct io_event *eve
 	const long kept = ps_by_ring_take(context, most, events);
 
 	return kept + reap(context, most - kept, events + kept);
+}
+
+/*
+ * Is there nothing to be reaped? Reads the ring, without a lock: only where no other thread can be about to
+ * end the context.
+ */
+static bool is_empty(const struct ps_context *context)
+{
+	const struct io_uring_cq *queue = &context->ring.uring.cq;
+
+	return atomic_load_explicit(&context->slots, memory_order_relaxed) != 0 &&
+	       atomic_load_explicit(&context->done_count, memory_order_relaxed) == 0 &&
+	       __atomic_load_n(queue->khead, __ATOMIC_RELAXED) ==
+		       __atomic_load_n(queue->ktail, __ATOMIC_ACQUIRE);
 }
 
 /* Keeps events for ps_by_ring_take(). There is room for as many as there are slots. */
@@ -744,6 +758,25 @@ static int wait_for_events(struct ps_context *context, long least, long most,
 	return error == -ETIME ? 0 : error;
 }
 
+/* Until end_waiting() the ring is there: whoever ends the context first changes its engine, and then looks. */
+static void begin_waiting(struct ps_context *context)
+{
+	if (ps_lock_alone())
+		atomic_store_explicit(&context->waiting, atomic_load(&context->waiting) + 1,
+				      memory_order_relaxed);
+	else
+		atomic_fetch_add(&context->waiting, 1);
+}
+
+static void end_waiting(struct ps_context *context)
+{
+	if (ps_lock_alone())
+		atomic_store_explicit(&context->waiting, atomic_load(&context->waiting) - 1,
+				      memory_order_release);
+	else
+		atomic_fetch_sub(&context->waiting, 1);
+}
+
 int ps_by_ring_getevents(struct ps_context *context, long least, long most, struct io_event *events,
 			 struct timespec *timeout, const sigset_t *mask, bool *settled)
 {
@@ -755,19 +788,20 @@ int ps_by_ring_getevents(struct ps_context *context, long least, long most, stru
 	*settled = false;
 	if (least < 0 || least > most)
 		return -EINVAL;
-	count = reap_all(context, most, events);
+	count = context->alone && is_empty(context) ? 0 : reap_all(context, most, events);
 	if (count == most || (count >= least && least > 0 && !at_once))
 		return (int)count;
-	atomic_fetch_add(&context->waiting, 1);
+	begin_waiting(context);
 	if (atomic_load(&context->engine) != PS_ENGINE_ENDED) {
 		ps_ring_collect(&context->ring);
-		count += reap_all(context, most - count, events + count);
+		if (!is_empty(context))
+			count += reap_all(context, most - count, events + count);
 		if (count < least && !at_once)
 			error = wait_for_events(context, least, most, events,
 						ps_deadline_of(timeout), mask, &count);
 	}
 	engine = ps_context_engine(context);
-	atomic_fetch_sub(&context->waiting, 1);
+	end_waiting(context);
 	*settled = count < least && !at_once && engine == PS_ENGINE_KERNEL;
 	if (count == 0 && engine == PS_ENGINE_ENDED)
 		return -EINVAL;

@@ -178,7 +178,7 @@ static void decide(struct ps_context *context)
 		atomic_store(&context->engine, PS_ENGINE_KERNEL);
 		return;
 	}
-	context->alone = !context->owned && ps_threads_never_more();
+	context->alone = !context->owned && ps_lock_alone();
 	ps_context_kernel_ring(context)->magic = 0;
 	ps_aio_count(PS_AIO(rings), 1);
 	atomic_store(&context->engine, PS_ENGINE_RING);
@@ -236,7 +236,7 @@ static void before_thread(struct ps_context *context)
 /* A thread was made in a way that nobody tells us of, but the C library knows. */
 static void look_for_threads(struct ps_context *context)
 {
-	if (context->alone && !ps_threads_never_more())
+	if (context->alone && !ps_lock_alone())
 		before_thread(context);
 }
 
@@ -251,7 +251,7 @@ static int submit_by_ring(struct ps_context *context, long count, struct iocb **
 
 	*for_kernel = true;
 	look_for_threads(context);
-	ps_lock(&context->submission);
+	ps_lock_lightly(&context->submission);
 	if (ps_context_engine(context) == PS_ENGINE_UNDECIDED &&
 	    ps_by_ring_serves(context, iocbs[0]))
 		decide(context);
@@ -263,7 +263,7 @@ static int submit_by_ring(struct ps_context *context, long count, struct iocb **
 		*for_kernel = true;
 		accepted = 0;
 	}
-	ps_unlock(&context->submission);
+	ps_unlock_lightly(&context->submission);
 	return accepted;
 }
 

@@ -44,6 +44,7 @@ enum ps_slot_kind {
 	PS_SLOT_PASSED, /* fsync */
 	PS_SLOT_BOUNCE, /* by ps_context.bounce, at the slot's number */
 	PS_SLOT_DONE,   /* was done already; the ring only says so */
+	PS_SLOT_KINDS,
 };
 
 /* A request that the kernel's AIO has in flight in place of the program's own. */

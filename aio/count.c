@@ -20,28 +20,17 @@ static uint64_t *words(struct pinshim_table *table, unsigned stripe)
 	return (uint64_t *)&table->stripe[stripe].aio;
 }
 
-void ps_aio_count(unsigned word, uint64_t amount)
+uint64_t *ps_aio_words(void)
 {
 	struct pinshim_table *table = ps_pinned_table();
 
-	if (__builtin_expect(table != NULL, 1)) {
-		if (__builtin_expect(atomic_load_explicit(&kept, memory_order_relaxed), 0))
-			ps_aio_count_publish();
-		ps_count_add(words(table, ps_stripe_index()) + word, amount);
-	} else {
-		ps_count_add(words(ps_table(), ps_stripe_index()) + word, amount);
+	if (__builtin_expect(table == NULL, 0)) {
 		atomic_store_explicit(&kept, true, memory_order_release);
+		return words(ps_table(), ps_stripe_index());
 	}
-}
-
-void ps_tally_count(const struct ps_tally *tally)
-{
-	if (tally->bytes > 0)
-		ps_aio_count(PS_AIO(bytes), tally->bytes);
-	if (tally->failed > 0)
-		ps_aio_count(PS_AIO(failed), tally->failed);
-	if (tally->partial > 0)
-		ps_aio_count(PS_AIO(partial), tally->partial);
+	if (__builtin_expect(atomic_load_explicit(&kept, memory_order_relaxed), 0))
+		ps_aio_count_publish();
+	return words(table, ps_stripe_index());
 }
 
 void ps_aio_count_publish(void)
@@ -51,8 +40,10 @@ void ps_aio_count_publish(void)
 	/* Where the counts are kept in the very table, they are taken out and put in again. */
 	(void)ps_pinned_generation();
 	table = ps_pinned_table();
-	if (table == NULL || !atomic_exchange_explicit(&kept, false, memory_order_acquire))
+	if (table == NULL)
 		return;
+	/* Before: who asked where to count when there was no table may count there only now. */
+	atomic_store_explicit(&kept, false, memory_order_relaxed);
 	for (unsigned stripe = 0; stripe < PINSHIM_STRIPES; stripe++) {
 		uint64_t *from = words(ps_table(), stripe), *to = words(table, stripe);
 

@@ -19,15 +19,15 @@
 #include "syscall.h"
 #include "text.h"
 
-#define DESCRIPTORS 1024 /* counted apart; others share a counter with one of these */
 #define DEFAULT_ALIGN 512
 #define ALIGN_MAX ((uint32_t)1 << 20)
 
-static atomic_uint closings[DESCRIPTORS];
+atomic_uint ps_file_closings[PS_FILE_DESCRIPTORS];
 
 static uint32_t closings_of(int fd)
 {
-	return atomic_load_explicit(&closings[(unsigned)fd % DESCRIPTORS], memory_order_acquire);
+	return atomic_load_explicit(&ps_file_closings[(unsigned)fd % PS_FILE_DESCRIPTORS],
+				    memory_order_acquire);
 }
 
 void ps_files_begin(struct ps_files *files)
@@ -190,15 +190,13 @@ int ps_file_look(int fd, struct ps_file *file)
 	return 0;
 }
 
-const struct ps_file *ps_file_get(struct ps_files *files, int fd)
+const struct ps_file *ps_file_get_anew(struct ps_files *files, int fd)
 {
 	struct ps_file *file;
 
 	if (fd < 0)
 		return NULL;
 	file = &files->file[(unsigned)fd % PS_FILES];
-	if (file->fd == fd && file->closings == closings_of(fd))
-		return file;
 	if (ps_file_look(fd, file) < 0) {
 		file->fd = -1;
 		return NULL;
@@ -223,16 +221,17 @@ uint64_t ps_file_size(struct ps_files *files, const struct ps_file *file)
 void ps_file_closed(int fd)
 {
 	if (fd >= 0)
-		atomic_fetch_add_explicit(&closings[(unsigned)fd % DESCRIPTORS], 1,
+		atomic_fetch_add_explicit(&ps_file_closings[(unsigned)fd % PS_FILE_DESCRIPTORS], 1,
 					  memory_order_release);
 }
 
 void ps_file_closed_range(unsigned first, unsigned last)
 {
-	const unsigned count = last - first < DESCRIPTORS ? last - first + 1 : DESCRIPTORS;
+	const unsigned count = last - first < PS_FILE_DESCRIPTORS ? last - first + 1
+								  : PS_FILE_DESCRIPTORS;
 
 	for (unsigned i = 0; first <= last && i < count; i++)
-		atomic_fetch_add_explicit(&closings[(first + i) % DESCRIPTORS], 1,
+		atomic_fetch_add_explicit(&ps_file_closings[(first + i) % PS_FILE_DESCRIPTORS], 1,
 					  memory_order_release);
 }
 

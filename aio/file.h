@@ -10,6 +10,7 @@
  * C library) leaves an old answer behind: the request is then served as the old file demanded, which
  * is right for any file, if not always the best; nothing here decides what is read or written.
  */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -43,7 +44,11 @@ static inline bool ps_file_allows(const struct ps_file *file, bool write)
 	return (file->is & (write ? PS_FILE_WRITABLE : PS_FILE_READABLE)) != 0;
 }
 
-#define PS_FILES 16 /* that a context remembers */
+#define PS_FILES 16              /* that a context remembers */
+#define PS_FILE_DESCRIPTORS 1024 /* counted apart; others share a counter with one of these */
+
+/* Closings of each descriptor. */
+extern atomic_uint ps_file_closings[PS_FILE_DESCRIPTORS];
 
 struct ps_files {
 	struct ps_file file[PS_FILES]; /* by descriptor, modulo */
@@ -59,11 +64,23 @@ void ps_files_begin(struct ps_files *files);
  */
 int ps_file_look(int fd, struct ps_file *file);
 
+/* As ps_file_get(), for what is not remembered. */
+const struct ps_file *ps_file_get_anew(struct ps_files *files, int fd);
+
 /*
  * As ps_file_look(), from what is remembered if it is, and PS_FILE_NOWAIT besides. NULL where the
  * descriptor is none.
  */
-const struct ps_file *ps_file_get(struct ps_files *files, int fd);
+static inline const struct ps_file *ps_file_get(struct ps_files *files, int fd)
+{
+	const struct ps_file *file = &files->file[(unsigned)fd % PS_FILES];
+	const uint32_t closings = atomic_load_explicit(
+		&ps_file_closings[(unsigned)fd % PS_FILE_DESCRIPTORS], memory_order_acquire);
+
+	if (__builtin_expect(file->fd == fd && fd >= 0 && file->closings == closings, 1))
+		return file;
+	return ps_file_get_anew(files, fd);
+}
 
 /* The file's size now, remembered too. */
 uint64_t ps_file_size(struct ps_files *files, const struct ps_file *file);

@@ -67,14 +67,11 @@ static void drop(struct ps_fixed *fixed, struct ps_ring *ring, unsigned at)
 		(void)ps_ring_buffer_set(ring, at, NULL, 0);
 	place->piece.length = 0;
 	fixed->full = false;
+	fixed->found_length = 0;
 }
 
-void ps_fixed_refresh(struct ps_fixed *fixed, struct ps_ring *ring)
+void ps_fixed_refresh_to(struct ps_fixed *fixed, struct ps_ring *ring, uint64_t generation)
 {
-	const uint64_t generation = ps_pinned_generation();
-
-	if (__builtin_expect(generation == fixed->generation, 1))
-		return;
 	for (unsigned i = 0; i < fixed->used; i++) {
 		struct place *place = &fixed->places->place[i];
 
@@ -171,6 +168,16 @@ static int enter(struct ps_fixed *fixed, struct ps_ring *ring, unsigned at,
 	return error;
 }
 
+static int note_found(struct ps_fixed *fixed, int at)
+{
+	const struct ps_piece *piece = &fixed->places->place[at].piece;
+
+	fixed->found_base = piece->base;
+	fixed->found_length = piece->length;
+	fixed->found = at;
+	return at;
+}
+
 /* As ps_fixed_find(), for what lies in no piece. */
 static int add(struct ps_fixed *fixed, struct ps_ring *ring, uintptr_t address, size_t length)
 {
@@ -183,12 +190,11 @@ static int add(struct ps_fixed *fixed, struct ps_ring *ring, uintptr_t address, 
 	return enter(fixed, ring, at, &piece) < 0 ? -1 : (int)at;
 }
 
-int ps_fixed_find(struct ps_fixed *fixed, struct ps_ring *ring, uintptr_t address, size_t length)
+int ps_fixed_find_anew(struct ps_fixed *fixed, struct ps_ring *ring, uintptr_t address,
+		       size_t length)
 {
 	bool refused = false;
 
-	if (address - fixed->low >= fixed->high - fixed->low || length == 0)
-		return -1;
 	if (fixed->places == NULL)
 		return add(fixed, ring, address, length);
 	for (uint16_t i = *list_of(fixed->places, address); i != NONE;) {
@@ -196,7 +202,7 @@ int ps_fixed_find(struct ps_fixed *fixed, struct ps_ring *ring, uintptr_t addres
 
 		if (contains(&place->piece, address, length)) {
 			if (!place->refused)
-				return i - 1;
+				return note_found(fixed, i - 1);
 			refused = true;
 		}
 		i = place->next;

@@ -31,17 +31,46 @@ struct ps_fixed {
 	bool full;                /* every place has a piece */
 	bool off;                 /* registering failed for good: it is not tried again */
 	struct ps_places *places; /* from mmap; NULL before the first piece */
+	/* What was found last: its piece (length 0: none) and place. */
+	uintptr_t found_base;
+	size_t found_length;
+	int found;
 };
 
+/* Drops what is stale: the generation is this one now. */
+void ps_fixed_refresh_to(struct ps_fixed *fixed, struct ps_ring *ring, uint64_t generation);
+
 /* Drops what is stale. Before each batch of ps_fixed_find(). */
-void ps_fixed_refresh(struct ps_fixed *fixed, struct ps_ring *ring);
+static inline void ps_fixed_refresh(struct ps_fixed *fixed, struct ps_ring *ring)
+{
+	const uint64_t generation = ps_pinned_generation();
+
+	if (__builtin_expect(generation != fixed->generation, 0))
+		ps_fixed_refresh_to(fixed, ring, generation);
+}
+
+/* As ps_fixed_find(), for what does not lie in the piece that was found last. */
+int ps_fixed_find_anew(struct ps_fixed *fixed, struct ps_ring *ring, uintptr_t address,
+		       size_t length);
 
 /*
  * The place of the registered piece that contains [address, address+length), registering it if it is
  * pinned and not registered yet. -1: use the ordinary operation. The first failure for want of
  * RLIMIT_MEMLOCK is said at log level info; the request goes on without.
  */
-int ps_fixed_find(struct ps_fixed *fixed, struct ps_ring *ring, uintptr_t address, size_t length);
+static inline int ps_fixed_find(struct ps_fixed *fixed, struct ps_ring *ring, uintptr_t address,
+				size_t length)
+{
+	const uintptr_t offset = address - fixed->found_base;
+
+	if (__builtin_expect(offset < fixed->found_length &&
+				     length <= fixed->found_length - offset && length > 0,
+			     1))
+		return fixed->found;
+	if (address - fixed->low >= fixed->high - fixed->low || length == 0)
+		return -1;
+	return ps_fixed_find_anew(fixed, ring, address, length);
+}
 
 /* Drops all pieces: the ring is going to be used for something else. */
 void ps_fixed_clear(struct ps_fixed *fixed, struct ps_ring *ring);

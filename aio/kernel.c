@@ -2,7 +2,6 @@
 #include "kernel.h"
 
 #include <dlfcn.h>
-#include <stdbool.h>
 
 #include "fault.h"
 #include "syscall.h"
@@ -19,22 +18,16 @@ static struct {
 			     struct timespec *timeout, const sigset_t *mask);
 } next;
 
-/* How many calls of the next library's functions this thread is in: a signal's handler may make another. */
-static _Thread_local unsigned asking_next;
-
-bool ps_kernel_asks_next(void)
-{
-	return asking_next > 0;
-}
+_Thread_local unsigned ps_kernel_asking __attribute__((tls_model("initial-exec")));
 
 static int answer(int result)
 {
-	asking_next--;
+	ps_kernel_asking--;
 	return result;
 }
 
 /* What the next library's function returns. */
-#define ASK_NEXT(call) (asking_next++, answer(next.call))
+#define ASK_NEXT(call) (ps_kernel_asking++, answer(next.call))
 
 void ps_kernel_resolve(void)
 {

@@ -38,8 +38,14 @@ struct ps_kernel_ring {
 /* Looks for the next library's functions. At start-up, for dlsym() allocates. */
 void ps_kernel_resolve(void);
 
+/* How many calls of the next library's functions this thread is in: a signal's handler may make another. */
+extern _Thread_local unsigned ps_kernel_asking __attribute__((tls_model("initial-exec")));
+
 /* Does this thread run the next library's function now? What that asks of the kernel is not the program's. */
-bool ps_kernel_asks_next(void);
+static inline bool ps_kernel_asks_next(void)
+{
+	return ps_kernel_asking > 0;
+}
 
 int ps_kernel_setup(unsigned events, aio_context_t *context);
 int ps_kernel_destroy(aio_context_t context);

@@ -37,13 +37,15 @@ struct range {
 	uint64_t check; /* of its record, which has its serial */
 };
 
+/* Mapped; NULL before the first table was found. Changed with the lock held. */
+struct pinshim_table *ps_pinned_header;
+
 static struct {
 	struct ps_lock lock;
-	struct pinshim_table *header; /* mapped; NULL before the first table was found */
-	uint64_t looked;              /* when a table was last looked for; 0: never */
-	pid_t pid;                    /* whose all this is; 0: nobody's yet */
-	char path[256];               /* of its table; empty: not known yet */
-	struct range *range;          /* the copy, by address */
+	uint64_t looked;     /* when a table was last looked for; 0: never */
+	pid_t pid;           /* whose all this is; 0: nobody's yet */
+	char path[256];      /* of its table; empty: not known yet */
+	struct range *range; /* the copy, by address */
 	size_t ranges;
 	size_t room;         /* ranges that there is memory for */
 	uint64_t generation; /* of the copy; 0: there is none */
@@ -64,10 +66,10 @@ static void forget(pid_t pid)
 {
 	void *same;
 
-	if (view.header != NULL &&
-	    ps_os_mmap(view.header, HEADER_BYTES, PROT_READ | PROT_WRITE,
+	if (ps_pinned_header != NULL &&
+	    ps_os_mmap(ps_pinned_header, HEADER_BYTES, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0, &same) < 0)
-		__atomic_store_n(&view.header, NULL, __ATOMIC_RELEASE);
+		__atomic_store_n(&ps_pinned_header, NULL, __ATOMIC_RELEASE);
 	__atomic_store_n(&view.looked, 0, __ATOMIC_RELAXED);
 	view.pid = pid;
 	view.path[0] = '\0';
@@ -139,11 +141,11 @@ static void map_header(void)
 	ps_os_close(fd);
 	if (!is_ours(fresh)) {
 		ps_os_munmap(fresh, HEADER_BYTES);
-	} else if (view.header == NULL) {
-		__atomic_store_n(&view.header, fresh, __ATOMIC_RELEASE);
+	} else if (ps_pinned_header == NULL) {
+		__atomic_store_n(&ps_pinned_header, fresh, __ATOMIC_RELEASE);
 	} else {
 		moved = ps_syscall5(SYS_mremap, fresh, HEADER_BYTES, HEADER_BYTES,
-				    MREMAP_MAYMOVE | MREMAP_FIXED, view.header);
+				    MREMAP_MAYMOVE | MREMAP_FIXED, ps_pinned_header);
 		if (moved < 0 && moved > -4096)
 			ps_os_munmap(fresh, HEADER_BYTES);
 	}
@@ -154,7 +156,7 @@ static void look(void)
 {
 	const uint64_t now = ps_os_now_coarse();
 
-	if ((view.header != NULL && is_table(view.header)) ||
+	if ((ps_pinned_header != NULL && is_table(ps_pinned_header)) ||
 	    (view.looked != 0 && now - view.looked < LOOK_NANOSECONDS))
 		return;
 	__atomic_store_n(&view.looked, now, __ATOMIC_RELAXED);
@@ -166,11 +168,10 @@ static void look(void)
 static uint64_t generation(void)
 {
 	look();
-	return view.header != NULL ? generation_of(view.header) : 0;
+	return ps_pinned_header != NULL ? generation_of(ps_pinned_header) : 0;
 }
 
-/* There is no table, or none that ever had a range. */
-static uint64_t generation_of_new(void)
+uint64_t ps_pinned_generation_of_new(void)
 {
 	const uint64_t looked = __atomic_load_n(&view.looked, __ATOMIC_RELAXED);
 	uint64_t found;
@@ -181,21 +182,6 @@ static uint64_t generation_of_new(void)
 	found = generation();
 	unlock_view();
 	return found;
-}
-
-uint64_t ps_pinned_generation(void)
-{
-	const struct pinshim_table *header = __atomic_load_n(&view.header, __ATOMIC_ACQUIRE);
-	const uint64_t found = header != NULL ? generation_of(header) : 0;
-
-	return __builtin_expect(found != 0, 1) ? found : generation_of_new();
-}
-
-struct pinshim_table *ps_pinned_table(void)
-{
-	struct pinshim_table *header = __atomic_load_n(&view.header, __ATOMIC_ACQUIRE);
-
-	return header != NULL && is_table(header) ? header : NULL;
 }
 
 /* 0 or -ENOMEM. A fork may happen anywhere in here, and the child goes on with what is there. */

@@ -33,11 +33,25 @@ struct ps_piece {
  */
 #define PS_PIECE_MAX ((size_t)64 << 20)
 
+/* The header of this process's table, once one was found; generation and magic are 0 when it is gone. */
+extern struct pinshim_table *ps_pinned_header;
+
+/* As ps_pinned_generation(), where there is no table, or none that ever had a range. */
+uint64_t ps_pinned_generation_of_new(void);
+
 /*
  * The generation of the table: when it has not changed, neither has what is pinned. 0 while there is
  * no table. Costs two loads; without a table, a look at the clock and the search for one.
  */
-uint64_t ps_pinned_generation(void);
+static inline uint64_t ps_pinned_generation(void)
+{
+	const struct pinshim_table *header = __atomic_load_n(&ps_pinned_header, __ATOMIC_ACQUIRE);
+	uint64_t generation = 0;
+
+	if (__builtin_expect(header != NULL, 1))
+		generation = __atomic_load_n(&header->generation, __ATOMIC_ACQUIRE);
+	return __builtin_expect(generation != 0, 1) ? generation : ps_pinned_generation_of_new();
+}
 
 /*
  * Where locked heap memory lies: none is outside [*low, *high). Both 0 where there is none.
@@ -62,7 +76,15 @@ bool ps_pinned_same(struct ps_piece *piece);
  * The table itself, mapped for counting, or NULL while there is none: the file of libpinshim.so in
  * this process, or without it the table of the allocator in this library.
  */
-struct pinshim_table *ps_pinned_table(void);
+static inline struct pinshim_table *ps_pinned_table(void)
+{
+	struct pinshim_table *header = __atomic_load_n(&ps_pinned_header, __ATOMIC_ACQUIRE);
+
+	return header != NULL && __atomic_load_n(&header->magic, __ATOMIC_RELAXED) ==
+					 PINSHIM_TABLE_MAGIC
+		       ? header
+		       : NULL;
+}
 
 /* Looks for the table now, however short ago that was done: it was just published. */
 void ps_pinned_look(void);

@@ -58,7 +58,7 @@ static bool is_misaligned(const struct ps_file *file, const struct ps_transfer *
 	       (file_side & (file->offset_align - 1)) != 0;
 }
 
-bool ps_repair_needed(const struct ps_file *file, const struct ps_transfer *transfer)
+bool ps_repair_needed_of_any(const struct ps_file *file, const struct ps_transfer *transfer)
 {
 	uint64_t offset = transfer->offset;
 	struct stat status;

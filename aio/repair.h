@@ -25,12 +25,24 @@
 #include "file.h"
 #include "transfer.h"
 
+/* As ps_repair_needed(), whatever it is. */
+bool ps_repair_needed_of_any(const struct ps_file *file, const struct ps_transfer *transfer);
+
 /*
  * Would direct I/O on this file refuse it? false for a file that is not open for direct I/O, for no bytes,
  * and for flags that a repair could not honour, which the kernel is to answer. Costs nothing but on
  * O_APPEND files, whose size is asked for.
  */
-bool ps_repair_needed(const struct ps_file *file, const struct ps_transfer *transfer);
+static inline bool ps_repair_needed(const struct ps_file *file, const struct ps_transfer *transfer)
+{
+	const uint64_t place = (transfer->offset | transfer->length) & (file->offset_align - 1);
+
+	if (__builtin_expect(place == 0 && transfer->parts == 1 && transfer->flags == 0, 1) &&
+	    ((uintptr_t)transfer->part->iov_base & (file->memory_align - 1)) == 0 &&
+	    !(file->is & PS_FILE_APPEND))
+		return false;
+	return ps_repair_needed_of_any(file, transfer);
+}
 
 /* Can it be done by one aligned request on a bounce buffer, so that it need not be waited for? */
 bool ps_repair_is_bounce(const struct ps_file *file, const struct ps_transfer *transfer);

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "transfer.h"
 
-#include <errno.h>
-#include <limits.h>
-
 #include "access.h"
 #include "os.h"
 
@@ -39,27 +36,21 @@ static int read_vector(const struct iocb *iocb, struct iovec *single, struct ps_
 	return 0;
 }
 
-int ps_transfer_of(const struct iocb *iocb, struct iovec *single, struct ps_transfer *transfer)
+int ps_transfer_of_vector(const struct iocb *iocb, struct iovec *single,
+			  struct ps_transfer *transfer)
 {
 	const unsigned opcode = iocb->aio_lio_opcode;
-	int error = 0;
+	int error;
 
-	if (opcode != IOCB_CMD_PREAD && opcode != IOCB_CMD_PWRITE && opcode != IOCB_CMD_PREADV &&
-	    opcode != IOCB_CMD_PWRITEV)
+	if (opcode != IOCB_CMD_PREADV && opcode != IOCB_CMD_PWRITEV)
 		return -EINVAL;
-	if (iocb->aio_reserved2 != 0 || iocb->aio_nbytes > SSIZE_MAX || iocb->aio_offset < 0)
+	if (iocb->aio_reserved2 != 0 || iocb->aio_offset < 0)
 		return -EINVAL;
-	transfer->write = opcode == IOCB_CMD_PWRITE || opcode == IOCB_CMD_PWRITEV;
+	transfer->write = opcode == IOCB_CMD_PWRITEV;
 	transfer->fd = (int)iocb->aio_fildes;
 	transfer->flags = (int)iocb->aio_rw_flags;
 	transfer->offset = (uint64_t)iocb->aio_offset;
-	if (opcode == IOCB_CMD_PREAD || opcode == IOCB_CMD_PWRITE) {
-		*single = (struct iovec){ (void *)(uintptr_t)iocb->aio_buf, iocb->aio_nbytes };
-		transfer->part = single;
-		transfer->parts = 1;
-	} else {
-		error = read_vector(iocb, single, transfer);
-	}
+	error = read_vector(iocb, single, transfer);
 	if (error == 0)
 		error = add_up(transfer);
 	if (error == 0 && transfer->offset + transfer->length > INT64_MAX)

@@ -4,6 +4,8 @@
 /*
  * A transfer, as one of the four opcodes of libaio asks for it, and where in it somebody is.
  */
+#include <errno.h>
+#include <limits.h>
 #include <linux/aio_abi.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,12 +24,35 @@ struct ps_transfer {
 	uint64_t length; /* bytes, all parts */
 };
 
+/* As ps_transfer_of(), for what is not PREAD or PWRITE. */
+int ps_transfer_of_vector(const struct iocb *iocb, struct iovec *single,
+			  struct ps_transfer *transfer);
+
 /*
  * What an iocb asks for; *single is where the part of PREAD and PWRITE, and of a vector of one, is kept.
  * A longer vector is read where it is. 0; -EINVAL for what is no transfer or is malformed; -EFAULT
  * where the vector cannot be read.
  */
-int ps_transfer_of(const struct iocb *iocb, struct iovec *single, struct ps_transfer *transfer);
+static inline int ps_transfer_of(const struct iocb *iocb, struct iovec *single,
+				 struct ps_transfer *transfer)
+{
+	const unsigned opcode = iocb->aio_lio_opcode;
+
+	if (__builtin_expect(opcode != IOCB_CMD_PREAD && opcode != IOCB_CMD_PWRITE, 0))
+		return ps_transfer_of_vector(iocb, single, transfer);
+	if (iocb->aio_reserved2 != 0 || iocb->aio_nbytes > SSIZE_MAX || iocb->aio_offset < 0 ||
+	    (uint64_t)iocb->aio_offset + iocb->aio_nbytes > INT64_MAX)
+		return -EINVAL;
+	*single = (struct iovec){ (void *)(uintptr_t)iocb->aio_buf, iocb->aio_nbytes };
+	*transfer = (struct ps_transfer){ .part = single,
+					  .parts = 1,
+					  .write = opcode == IOCB_CMD_PWRITE,
+					  .fd = (int)iocb->aio_fildes,
+					  .flags = (int)iocb->aio_rw_flags,
+					  .offset = (uint64_t)iocb->aio_offset,
+					  .length = iocb->aio_nbytes };
+	return 0;
+}
 
 /* preadv2(2) or pwritev2(2), begun again after a signal: a count or -errno. */
 int64_t ps_transfer_parts(int fd, const struct iovec *part, unsigned parts, uint64_t offset,

@@ -21,6 +21,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#if __has_include(<sys/single_threaded.h>)
+#include <sys/single_threaded.h>
+#else
+#define __libc_single_threaded 0
+#endif
+
 struct ps_lock {
 	atomic_uint state; /* 0 free, 1 held, 2 held and somebody waits */
 };
@@ -57,6 +63,32 @@ static inline bool ps_try_lock(struct ps_lock *lock)
 
 	return atomic_compare_exchange_strong_explicit(&lock->state, &free, 1, memory_order_acquire,
 						       memory_order_relaxed);
+}
+
+/* Does the C library know of no other thread? A load. It may have forgotten that others have ended. */
+static inline bool ps_lock_alone(void)
+{
+	return __libc_single_threaded != 0;
+}
+
+/*
+ * The same without a locked instruction while the C library knows of no other thread, as its own locks do: for
+ * locks that are taken once or twice a request. Whoever finds one held then has interrupted its holder.
+ */
+static inline void ps_lock_lightly(struct ps_lock *lock)
+{
+	if (ps_lock_alone() && atomic_load_explicit(&lock->state, memory_order_relaxed) == 0)
+		atomic_store_explicit(&lock->state, 1, memory_order_relaxed);
+	else
+		ps_lock(lock);
+}
+
+static inline void ps_unlock_lightly(struct ps_lock *lock)
+{
+	if (ps_lock_alone())
+		atomic_store_explicit(&lock->state, 0, memory_order_release);
+	else
+		ps_unlock(lock);
 }
 
 /* In a forked child: the holder does not exist here, so the lock is free. */

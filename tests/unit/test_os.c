@@ -501,17 +501,19 @@ static long guarded;  /* by lock, and deliberately not atomic */
 static int inside;    /* threads that hold it */
 static bool together; /* two did */
 static long turns;
+static void (*take)(struct ps_lock *lock) = ps_lock;
+static void (*let_go)(struct ps_lock *lock) = ps_unlock;
 
 static void *take_turns(void *yield)
 {
 	for (long i = 0; i < turns; i++) {
-		ps_lock(&lock);
+		take(&lock);
 		together |= ++inside != 1;
 		guarded++;
 		if (yield != NULL && i % 64 == 0)
 			sched_yield();
 		inside--;
-		ps_unlock(&lock);
+		let_go(&lock);
 	}
 	return NULL;
 }
@@ -551,8 +553,8 @@ END_TEST
 
 static void *lock_once(void *done)
 {
-	ps_lock(&lock);
-	ps_unlock(&lock);
+	take(&lock);
+	let_go(&lock);
 	*(atomic_int *)done = 1;
 	return NULL;
 }
@@ -575,6 +577,49 @@ START_TEST(lock_wait_costs_no_processor)
 	ck_assert_int_lt(time.tv_nsec, 50000000);
 	ps_unlock(&lock);
 	pthread_join(thread, NULL);
+	ck_assert_int_eq(atomic_load(&done), 1);
+}
+END_TEST
+
+static void be_light(void)
+{
+	take = ps_lock_lightly;
+	let_go = ps_unlock_lightly;
+}
+
+START_TEST(light_lock_alone)
+{
+	ps_lock_lightly(&lock);
+	ck_assert(!ps_try_lock(&lock));
+	ps_unlock_lightly(&lock);
+	ck_assert(ps_try_lock(&lock));
+	ps_unlock(&lock);
+}
+END_TEST
+
+START_TEST(light_lock_excludes)
+{
+	be_light();
+	turns = 50000;
+	run_threads(2, NULL);
+	run_threads(8, NULL);
+}
+END_TEST
+
+/* Taken by the only thread, which then makes another: that sleeps on it, and is woken. */
+START_TEST(light_lock_taken_before_the_second_thread)
+{
+	atomic_int done = 0;
+	pthread_t thread;
+
+	be_light();
+	ps_lock_lightly(&lock);
+	ck_assert_int_eq(pthread_create(&thread, NULL, lock_once, &done), 0);
+	while (atomic_load(&lock.state) != 2)
+		sched_yield();
+	ck_assert_int_eq(atomic_load(&done), 0);
+	ps_unlock_lightly(&lock);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
 	ck_assert_int_eq(atomic_load(&done), 1);
 }
 END_TEST
@@ -631,6 +676,9 @@ int main(void)
 	tcase_add_test(tcase, lock_excludes);
 	tcase_add_test(tcase, lock_sleeps_and_wakes);
 	tcase_add_test(tcase, lock_wait_costs_no_processor);
+	tcase_add_test(tcase, light_lock_alone);
+	tcase_add_test(tcase, light_lock_excludes);
+	tcase_add_test(tcase, light_lock_taken_before_the_second_thread);
 	tcase_add_test(tcase, lock_reset_in_child);
 	suite_add_tcase(suite, tcase);
 	runner = srunner_create(suite);
