@@ -199,7 +199,7 @@ $(BUILD)/tests/bench/%: tests/bench/%.c
 	@mkdir -p $(@D)
 	$(say) CC $@
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -pthread -o $@ $< \
-		$(filter %.a,$^) $(if $(filter %/split,$@),-laio) $(if $(filter %/sequential,$@),$(URING_A)) -ldl
+		$(filter %.a,$^) $(if $(filter %/split %/loops,$@),-laio) $(if $(filter %/sequential %/loops,$@),$(URING_A)) -ldl
 
 $(BUILD)/tests/bench/%: tests/bench/%.cc
 	@mkdir -p $(@D)

@@ -65,6 +65,7 @@ ALONE = "pinshim-aio alone"  # nothing is pinned
 LOOP = "io_uring, as much memory"
 TOOL = os.path.join(common.BUILD, "pinshim")
 PLACE_BYTES = 256 * MIB
+PLACE_ROUNDS = 6
 
 
 def group(results):
@@ -77,6 +78,7 @@ def group(results):
     try:
         for name, part in (
                 ("registered buffers", lambda: engine(results, path)),
+                ("bare loops", lambda: bare_loops(results, path)),
                 ("the handle API", lambda: handle(results, path, best))):
             attempt(results, name, part)
         never_slower(results, path, ours)
@@ -169,6 +171,49 @@ def judge_best(results, name, by_variant, best):
     ratio_target(results, f"{name}: fio's CPU per I/O against {best}", BEST_CPU,
                  fio.cpu_ratio(ours, others), at_most=True,
                  more=f", machine's {fio.machine_ratio(ours, others).text(2, 'x')}")
+
+
+# ---- bare loops ---------------------------------------------------------------------------------
+
+# What a request costs, without what fio adds to it: a program and what it reads with.
+BARE = {PLAIN.name: "libaio", OURS: "libaio", "io_uring": "io_uring", "io_uring, file": "io_uring,file"}
+BARE_PLACES = {  # how many in flight, and where the reads are
+    "depth 32, beyond the end": (32, "beyond"),
+    "depth 1, beyond the end": (1, "beyond"),
+    "depth 32": (32, ""),
+}
+WITHOUT_DISK = 1.05  # times plain's CPU per request, at most
+
+
+def bare_loops(results, path):
+    rounds, milliseconds = results.repeats(5, 1), results.rounds(250, 200)
+    variants = {name: PLAIN for name in BARE} | {OURS: results.pinshim_aio(fio.CLASSES)}
+    rows = []
+    for place, (depth, beyond) in BARE_PLACES.items():
+        found = {name: [] for name in BARE}
+        for turn in range(rounds):
+            common.progress(f"aio: bare loops, {place}, round {turn + 1} of {rounds}")
+            for name, way in BARE.items():
+                ran = common.run([common.program("loops"), path, way, str(depth), str(milliseconds),
+                                  *beyond.split()], variants[name])
+                results.sample("aio-loops", ran, way=name, place=place, round=turn, **ran.pairs())
+                found[name].append(ran.pairs()["cpu_us"])
+        rows.append([place] + [Spread(found[name]).text(3) for name in BARE])
+        judge_loops(results, place, found, beyond)
+    results.table(f"Bare loops, 4 KiB: microseconds of CPU per read, median of {rounds} (least-most)",
+                  ["", *BARE], rows)
+    results.note("Bare loops: reads beyond the end of the file are answered at once, so that what differs is "
+                 "the way in and out; io_uring is a deferred ring with registered buffers.")
+
+
+def judge_loops(results, place, found, beyond):
+    if beyond:
+        ratio_target(results, f"a libaio loop, {place}: CPU per read against plain", WITHOUT_DISK,
+                     ratios(found[OURS], found[PLAIN.name]), at_most=True)
+    else:
+        ratio_target(results, f"a libaio loop, {place}: CPU per read against an io_uring loop", BEST_CPU,
+                     ratios(found[OURS], found["io_uring"]), at_most=True,
+                     more=f", against plain {ratios(found[OURS], found[PLAIN.name]).text(2, 'x')}")
 
 
 # ---- the handle API -------------------------------------------------------------------------------
@@ -305,38 +350,38 @@ def never_slower(results, path, ours):
 
         attempt(results, f"on {name}", measure)
     results.table("Never slower than plain: 4 KiB random reads, depth "
-                  f"{fio.DEPTH}, median of {results.repeats(2, 1)} (least-most)",
+                  f"{fio.DEPTH}, median of {results.repeats(PLACE_ROUNDS, 1)} (least-most)",
                   ["", "IOPS ratio", "CPU/IO", "IOPS", "plain's IOPS"], rows)
-    results.note("Never slower: CPU per I/O with one thread is the whole machine's, with a submitter and a "
-                 "reaper that of all threads of the process.")
+    results.note("Never slower: a bare libaio loop, and one with a thread that submits and one that reaps. CPU "
+                 "per I/O is that of the process.")
 
 
 def measure_place(results, name, target, ours):
-    rounds, milliseconds = results.repeats(2, 1), results.rounds(300, 200)
+    rounds, milliseconds = results.repeats(PLACE_ROUNDS, 1), results.rounds(250, 200)
     alone = common.Variant(ALONE, "run make", results.aio_preload, PINSHIM_STATS="off")
-    variants = [PLAIN, ours] + ([] if results.quick else [alone])
-    found = fio.measure(results, f"aio-{name}", target, READS[:1], variants, rounds, milliseconds)[READS[0]]
-    rows = [place_row(results, f"{name}, one thread, {way}", found[way], found[PLAIN.name])
-            for way in (OURS, ALONE) if found.get(way)]
-    found = {PLAIN.name: [], OURS: []}
-    for turn in range(rounds):
-        common.progress(f"aio: {name}, submitter and reaper, round {turn + 1} of {rounds}")
-        for variant in (PLAIN, ours):
-            found[variant.name].append(split(results, name, target, variant, milliseconds, turn))
-    return rows + [place_row(results, f"{name}, submitter and reaper, {OURS}", found[OURS], found[PLAIN.name])]
+    programs = {
+        "one thread": (["loops", target, "libaio", str(fio.DEPTH), str(milliseconds)], [PLAIN, ours, alone]),
+        "submitter and reaper": (["split", target, "4096", str(fio.DEPTH), str(milliseconds)], [PLAIN, ours]),
+    }
+    rows = []
+    for program, (command, variants) in programs.items():
+        found = {variant.name: [] for variant in variants}
+        for turn in range(rounds):
+            common.progress(f"aio: {name}, {program}, round {turn + 1} of {rounds}")
+            for variant in variants if turn % 2 == 0 else reversed(variants):
+                ran = common.run([common.program(command[0]), *command[1:]], variant)
+                results.sample(f"aio-{name}-{command[0]}", ran, variant=variant.name, round=turn, **ran.pairs())
+                found[variant.name].append(Loop(ran.pairs()))
+        rows += [place_row(results, f"{name}, {program}, {way}", found[way], found[PLAIN.name])
+                 for way in found if way != PLAIN.name]
+    return rows
 
 
-class Split:
-    """One run of tests/bench/split."""
+class Loop:
+    """One run of tests/bench/loops or tests/bench/split."""
 
     def __init__(self, values):
         self.iops, self.machine_us = values["iops"], values["cpu_us"]
-
-
-def split(results, name, target, variant, milliseconds, turn):
-    ran = common.run([common.program("split"), target, "4096", str(fio.DEPTH), str(milliseconds)], variant)
-    results.sample(f"aio-{name}-split", ran, variant=variant.name, round=turn, **ran.pairs())
-    return Split(ran.pairs())
 
 
 def place_row(results, name, ours, plain):
