@@ -65,7 +65,7 @@ ALONE = "pinshim-aio alone"  # nothing is pinned
 LOOP = "io_uring, as much memory"
 TOOL = os.path.join(common.BUILD, "pinshim")
 PLACE_BYTES = 256 * MIB
-PLACE_ROUNDS = 6
+PLACE_ROUNDS = 5
 
 
 def group(results):
@@ -186,7 +186,7 @@ WITHOUT_DISK = 1.05  # times plain's CPU per request, at most
 
 
 def bare_loops(results, path):
-    rounds, milliseconds = results.repeats(5, 1), results.rounds(250, 200)
+    rounds, milliseconds = results.repeats(5, 1), 200
     variants = {name: PLAIN for name in BARE} | {OURS: results.pinshim_aio(fio.CLASSES)}
     rows = []
     for place, (depth, beyond) in BARE_PLACES.items():
@@ -357,7 +357,7 @@ def never_slower(results, path, ours):
 
 
 def measure_place(results, name, target, ours):
-    rounds, milliseconds = results.repeats(PLACE_ROUNDS, 1), results.rounds(250, 200)
+    rounds, milliseconds = results.repeats(PLACE_ROUNDS, 1), 200
     alone = common.Variant(ALONE, "run make", results.aio_preload, PINSHIM_STATS="off")
     programs = {
         "one thread": (["loops", target, "libaio", str(fio.DEPTH), str(milliseconds)], [PLAIN, ours, alone]),
