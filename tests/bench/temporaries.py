@@ -67,7 +67,13 @@ class Process:
         return ran
 
     def close(self):
-        common.end(self.child)
+        # At the end of its input it ends by itself, and so does its table in /dev/shm.
+        with contextlib.suppress(BrokenPipeError):
+            self.child.stdin.close()
+        try:
+            self.child.wait(10)
+        except subprocess.TimeoutExpired:
+            common.end(self.child)
         for stream in (self.child.stdin, self.child.stdout, self.child.stderr):
             stream.close()
 
