@@ -5,7 +5,8 @@
  * A piece lies in one block of PS_PIECE_MAX aligned addresses, which may have several, with gaps
  * between them; the pieces of a block are on a list that begins at the block's number modulo the
  * number of lists. When memory next to a piece was pinned, the larger piece that a request there needs
- * takes the place of the smaller one, which is not given up before the larger is registered.
+ * takes the place of the smaller one, which is not given up before the next batch: requests of this one that
+ * were prepared before may name it.
  */
 #include "fixed.h"
 
@@ -25,6 +26,7 @@ struct place {
 	struct ps_piece piece; /* length 0: the place is empty */
 	uint16_t next;         /* on the list of its block */
 	bool refused;          /* not registered: the kernel would not, and is not asked again */
+	bool replaced; /* by a larger one: on no list, to be emptied before the next batch */
 };
 
 struct ps_places {
@@ -62,10 +64,12 @@ static void drop(struct ps_fixed *fixed, struct ps_ring *ring, unsigned at)
 {
 	struct place *place = &fixed->places->place[at];
 
-	unlink_place(fixed->places, at);
+	if (!place->replaced)
+		unlink_place(fixed->places, at);
 	if (!place->refused)
 		(void)ps_ring_buffer_set(ring, at, NULL, 0);
 	place->piece.length = 0;
+	place->replaced = false;
 	fixed->full = false;
 	fixed->found_length = 0;
 }
@@ -75,9 +79,13 @@ void ps_fixed_refresh_to(struct ps_fixed *fixed, struct ps_ring *ring, uint64_t 
 	for (unsigned i = 0; i < fixed->used; i++) {
 		struct place *place = &fixed->places->place[i];
 
-		if (place->piece.length == 0 || ps_pinned_same(&place->piece))
+		if (place->piece.length == 0)
 			continue;
-		ps_aio_count(PS_AIO(dropped), !place->refused);
+		if (!place->replaced) {
+			if (ps_pinned_same(&place->piece))
+				continue;
+			ps_aio_count(PS_AIO(dropped), !place->refused);
+		}
 		drop(fixed, ring, i);
 	}
 	ps_pinned_bounds(&fixed->low, &fixed->high);
@@ -122,17 +130,21 @@ static bool find_empty(struct ps_fixed *fixed, unsigned *at)
 	return !fixed->full;
 }
 
-/* Drops the pieces of the same block that lie in this new one. */
-static void replace(struct ps_fixed *fixed, struct ps_ring *ring, const struct ps_piece *piece)
+/* No request finds the pieces of the same block that lie in this new one any more. */
+static void replace(struct ps_fixed *fixed, const struct ps_piece *piece)
 {
 	uint16_t next;
 
 	for (uint16_t i = *list_of(fixed->places, piece->base); i != NONE; i = next) {
-		const struct place *place = &fixed->places->place[i - 1];
+		struct place *place = &fixed->places->place[i - 1];
 
 		next = place->next;
-		if (contains(piece, place->piece.base, place->piece.length))
-			drop(fixed, ring, i - 1u);
+		if (!contains(piece, place->piece.base, place->piece.length))
+			continue;
+		unlink_place(fixed->places, i - 1u);
+		place->replaced = true;
+		fixed->found_length = 0;
+		fixed->generation = 0; /* as if the table had changed: they are all looked over */
 	}
 }
 
@@ -160,7 +172,7 @@ static int enter(struct ps_fixed *fixed, struct ps_ring *ring, unsigned at,
 		return error;
 	}
 	if (error == 0)
-		replace(fixed, ring, piece);
+		replace(fixed, piece);
 	*place = (struct place){ .piece = *piece, .next = *list, .refused = error < 0 };
 	*list = (uint16_t)(at + 1);
 	if (at == fixed->used)

@@ -329,9 +329,10 @@ START_TEST(neighbours_become_one_piece)
 	ck_assert_ptr_eq(pin(1, &second), chunk + PS_GRANULE);
 	calls = registered();
 	place = place_of(chunk + PS_GRANULE - BLOCK / 2, BLOCK);
-	/* The larger was registered, and the smaller let go. */
-	ck_assert_uint_eq(registered(), calls + 2);
+	/* The larger was registered, and before the next batch the smaller is let go. */
+	ck_assert_uint_eq(registered(), calls + 1);
 	ck_assert_int_eq(find(chunk, 2 * PS_GRANULE), place);
+	ck_assert_uint_eq(registered(), calls + 2);
 	ck_assert_ptr_eq(pin(2, &third), chunk + 2 * PS_GRANULE);
 	/* Neither was unpinned, so the piece is as good as before until more is wanted. */
 	ck_assert_int_eq(find(chunk, 2 * PS_GRANULE), place);
@@ -344,6 +345,38 @@ START_TEST(neighbours_become_one_piece)
 	unpin(first);
 	unpin(second);
 	unpin(third);
+}
+END_TEST
+
+/* Requests of one batch: when the second needs a larger piece, the first names the smaller one already. */
+START_TEST(replaced_while_a_request_that_names_it_is_prepared)
+{
+	uint32_t first, second;
+	char *chunk = pin(1, &first), *next;
+	struct io_uring_sqe *sqe[2];
+	int place[2];
+
+	place_of(chunk, BLOCK);
+	next = pin(1, &second);
+	ck_assert_ptr_eq(next, chunk + PS_GRANULE);
+	fill_file(7);
+	place[0] = find(chunk, BLOCK);
+	sqe[0] = io_uring_get_sqe(&ring.uring);
+	io_uring_prep_read_fixed(sqe[0], file, chunk, BLOCK, 0, place[0]);
+	place[1] = ps_fixed_find(&fixed, &ring, (uintptr_t)next, BLOCK);
+	ck_assert_int_ne(place[0], place[1]);
+	MUST(ps_ring_submit(&ring) == 1);
+	ck_assert_int_eq(wait_for_one(), BLOCK);
+	sqe[1] = io_uring_get_sqe(&ring.uring);
+	io_uring_prep_read_fixed(sqe[1], file, next, BLOCK, 0, place[1]);
+	MUST(ps_ring_submit(&ring) == 1);
+	ck_assert_int_eq(wait_for_one(), BLOCK);
+	ck_assert(pinned_filled(chunk, BLOCK, 7));
+	ck_assert(pinned_filled(next, BLOCK, 7));
+	/* From the next batch on it is the larger one for both. */
+	ck_assert_int_eq(find(chunk, BLOCK), place[1]);
+	unpin(first);
+	unpin(second);
 }
 END_TEST
 
@@ -795,6 +828,7 @@ static void add_cases(TCase *tcase)
 	tcase_add_test(tcase, under_requests_in_flight);
 	tcase_add_test(tcase, a_ring_without_a_table);
 	tcase_add_test(tcase, neighbours_become_one_piece);
+	tcase_add_test(tcase, replaced_while_a_request_that_names_it_is_prepared);
 	tcase_add_test(tcase, pieces_on_both_sides_of_a_hole);
 	tcase_add_test(tcase, more_than_one_block);
 	tcase_add_test(tcase, refused_pieces_are_not_asked_for_again);
