@@ -1,29 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Contexts whose requests go through an io_uring.
- *
- * Slots say what is in flight. They are taken under the submission lock and given back under the
- * completion lock, through a queue of numbers with one end under each, so that neither side waits
- * for the other.
+ * Requests on their way into a ring. All of it under the submission lock.
  */
-#include <errno.h>
 #include <linux/ioprio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 
+#include "by_ring.h"
 #include "config.h"
-#include "context_state.h"
 #include "count.h"
-#include "deadline.h"
 #include "os.h"
 #include "trace.h"
-
-#define BATCH 128       /* requests handed to the kernel at once */
-#define SLOTS_MAX 32768 /* contexts for more requests use the kernel's AIO */
-#define IDLE 8          /* rings that are kept for the next contexts */
-#define WAKE UINT64_MAX /* user_data of what only wakes */
-#define LOOK 100000000  /* nanoseconds after which one of several readers looks again */
 
 #define ADDRESS_BITS 48 /* programs rarely have memory above: kernel AIO sees to it */
 
@@ -49,207 +37,6 @@ struct batch {
 	long accepted;
 	int error; /* that ended it, or 0 */
 };
-
-uint32_t ps_by_ring_in_flight(const struct ps_context *context)
-{
-	const uint32_t slots = atomic_load_explicit(&context->slots, memory_order_relaxed);
-	const uint32_t given = atomic_load_explicit(&context->given, memory_order_acquire);
-
-	if (slots == 0)
-		return 0;
-	return slots - (given - atomic_load_explicit(&context->taken, memory_order_relaxed));
-}
-
-static int take_slot(struct ps_context *context, uint32_t *number)
-{
-	const uint32_t taken = atomic_load_explicit(&context->taken, memory_order_relaxed);
-
-	/* As the kernel counts what was not reaped. */
-	if (ps_by_ring_in_flight(context) + atomic_load(&context->done_count) >= context->most)
-		return -EAGAIN;
-	*number = context->slot[taken & (context->slots - 1)].free;
-	atomic_store_explicit(&context->taken, taken + 1, memory_order_relaxed);
-	return 0;
-}
-
-/*
- * Puts back what was taken last, and returns its number: its entry in the queue is still there, for what is
- * given back goes where older ones were. Submission lock.
- */
-static uint32_t untake_slot(struct ps_context *context)
-{
-	const uint32_t taken = atomic_load_explicit(&context->taken, memory_order_relaxed) - 1;
-
-	atomic_store_explicit(&context->taken, taken, memory_order_relaxed);
-	return context->slot[taken & (context->slots - 1)].free;
-}
-
-/* Completion lock. */
-static void give_slot(struct ps_context *context, uint32_t number)
-{
-	const uint32_t given = atomic_load_explicit(&context->given, memory_order_relaxed);
-
-	context->slot[given & (context->slots - 1)].free = number;
-	atomic_store_explicit(&context->given, given + 1, memory_order_release);
-}
-
-/*
- * fsyncs that rings have in flight. The kernel has a thread of its own do each; when one sleeps while
- * another waits, it has the program's thread make one more, for which it interrupts it (EINTR). So there is
- * one at a time, and the kernel's AIO serves the others.
- */
-static atomic_int syncing;
-
-static void add_syncing(struct ps_context *context, int count)
-{
-	atomic_fetch_add(&context->syncing, count);
-	atomic_fetch_add(&syncing, count);
-}
-
-/* A ring and what belongs to it. */
-struct parts {
-	struct ps_ring ring;
-	struct ps_fixed fixed;
-	struct ps_slot *slot; /* NULL: there is none */
-	struct ps_bounce *bounce;
-	uint32_t slots;
-	pid_t maker;
-};
-
-/* Rings without a context. Lock: make, of context.c. */
-static struct parts idle[IDLE];
-
-static size_t slot_bytes(uint32_t slots)
-{
-	return slots * (sizeof(struct ps_slot) + sizeof(struct io_event));
-}
-
-static void end_parts(struct parts *parts)
-{
-	ps_ring_close(&parts->ring);
-	ps_fixed_end(&parts->fixed);
-	if (parts->bounce != NULL)
-		ps_os_munmap(parts->bounce, parts->slots * sizeof(*parts->bounce));
-	ps_os_munmap(parts->slot, slot_bytes(parts->slots));
-	parts->slot = NULL;
-}
-
-/* false where everything is taken. */
-static bool keep_idle(struct parts *parts)
-{
-	for (unsigned i = 0; i < IDLE; i++) {
-		if (idle[i].slot != NULL)
-			continue;
-		ps_fixed_clear(&parts->fixed, &parts->ring);
-		idle[i] = *parts;
-		return true;
-	}
-	return false;
-}
-
-/* Gives the context a ring that was kept, if one is fit for it. */
-static bool take_idle(struct ps_context *context, enum ps_ring_kind kind)
-{
-	for (unsigned i = 0; i < IDLE; i++) {
-		struct parts *kept = &idle[i];
-
-		if (kept->slot == NULL || kept->slots < context->most || kept->ring.kind != kind ||
-		    (kind == PS_RING_DEFERRED && kept->maker != ps_os_gettid()))
-			continue;
-		context->ring = kept->ring;
-		context->fixed = kept->fixed;
-		context->slot = kept->slot;
-		context->bounce = kept->bounce;
-		context->slots = kept->slots;
-		context->maker = kept->maker;
-		kept->slot = NULL;
-		return true;
-	}
-	return false;
-}
-
-static int open_ring(struct ps_context *context, enum ps_ring_kind kind)
-{
-	uint32_t slots = 1;
-	void *memory;
-	int error;
-
-	while (slots < context->most)
-		slots *= 2;
-	error = ps_os_mmap(NULL, slot_bytes(slots), PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0, &memory);
-	if (error < 0)
-		return error;
-	error = ps_ring_open(&context->ring, slots < BATCH ? slots : BATCH, slots, kind);
-	if (error < 0) {
-		ps_os_munmap(memory, slot_bytes(slots));
-		return error;
-	}
-	context->fixed = (struct ps_fixed){ .generation = 0 };
-	context->slot = memory;
-	context->slots = slots;
-	context->maker = ps_os_gettid();
-	return 0;
-}
-
-int ps_by_ring_begin(struct ps_context *context, enum ps_ring_kind kind)
-{
-	int error;
-
-	if (context->most > SLOTS_MAX)
-		return -E2BIG;
-	if (!take_idle(context, kind)) {
-		error = open_ring(context, kind);
-		if (error < 0)
-			return error;
-	}
-	context->done = (struct io_event *)(context->slot + context->slots);
-	for (uint32_t i = 0; i < context->slots; i++)
-		context->slot[i].free = i;
-	atomic_store(&context->in_hand, 0);
-	atomic_store(&context->taken, 0);
-	atomic_store(&context->given, context->slots);
-	return 0;
-}
-
-/* Takes the ring from the context: whoever still looks for completions finds none. */
-static struct parts detach(struct ps_context *context)
-{
-	struct parts parts;
-
-	ps_lock(&context->completion);
-	parts = (struct parts){ context->ring,   context->fixed, context->slot,
-				context->bounce, context->slots, context->maker };
-	context->slot = NULL;
-	context->bounce = NULL;
-	context->done = NULL;
-	context->done_first = 0;
-	atomic_store(&context->done_count, 0);
-	atomic_store(&context->slots, 0);
-	/* What is in flight all the same is no longer ours to see. */
-	add_syncing(context, -atomic_load(&context->syncing));
-	ps_unlock(&context->completion);
-	return parts;
-}
-
-void ps_by_ring_end(struct ps_context *context, bool forked)
-{
-	const bool keep = !forked && !context->owned && ps_by_ring_in_flight(context) == 0;
-	struct parts parts;
-
-	if (context->slot == NULL)
-		return;
-	parts = detach(context);
-	if (!keep || !keep_idle(&parts))
-		end_parts(&parts);
-}
-
-void ps_by_ring_fork_child(void)
-{
-	for (unsigned i = 0; i < IDLE; i++)
-		if (idle[i].slot != NULL)
-			end_parts(&idle[i]);
-}
 
 /* The kernel's AIO checks a priority when it is submitted, and who may have a real-time one. */
 static bool priority_serves(const struct iocb *iocb)
@@ -298,7 +85,8 @@ static bool read_request(struct ps_context *context, const struct iocb *iocb,
 		return false;
 	request->fsync = iocb->aio_lio_opcode == IOCB_CMD_FSYNC ||
 			 iocb->aio_lio_opcode == IOCB_CMD_FDSYNC;
-	if (request->fsync && context->ring.kind == PS_RING_DEFERRED && atomic_load(&syncing) > 0)
+	if (request->fsync && context->ring.kind == PS_RING_DEFERRED &&
+	    atomic_load(&ps_by_ring_syncing) > 0)
 		return false;
 	if (request->fsync)
 		return iocb->aio_buf == 0 && iocb->aio_offset == 0 && iocb->aio_nbytes == 0 &&
@@ -320,7 +108,7 @@ static void prepare_fsync(struct ps_context *context, struct io_uring_sqe *sqe,
 			    iocb->aio_lio_opcode == IOCB_CMD_FDSYNC ? IORING_FSYNC_DATASYNC : 0);
 	slot->kind = PS_SLOT_PASSED;
 	slot->length = 0;
-	add_syncing(context, 1);
+	ps_by_ring_add_syncing(context, 1);
 }
 
 /*
@@ -420,7 +208,7 @@ static void count_accepted(const struct batch *batch)
 /* Takes back the last of what was prepared. */
 static void take_back(struct ps_context *context, struct batch *batch)
 {
-	const uint32_t number = untake_slot(context);
+	const uint32_t number = ps_slot_untake(context);
 	const uint32_t kind = context->slot[number].kind;
 
 	batch->prepared--;
@@ -428,7 +216,7 @@ static void take_back(struct ps_context *context, struct batch *batch)
 	if (kind == PS_SLOT_BOUNCE)
 		ps_bounce_end(&context->bounce[number], -ECANCELED);
 	else if (kind == PS_SLOT_PASSED)
-		add_syncing(context, -1);
+		ps_by_ring_add_syncing(context, -1);
 }
 
 /* Gives the batch to the kernel; what it does not take is as if it had never been prepared. */
@@ -491,7 +279,7 @@ static int prepare(struct ps_context *context, struct batch *batch, struct iocb 
 		hand_over(context, batch);
 	if (batch->error != 0)
 		return batch->error;
-	if (take_slot(context, &number) < 0)
+	if (ps_slot_take(context, &number) < 0)
 		return -EAGAIN;
 	slot = &context->slot[number];
 	slot->object = (uint64_t)(uintptr_t)iocb;
@@ -531,7 +319,7 @@ int ps_by_ring_submit(struct ps_context *context, long count, struct iocb **iocb
 			break;
 		}
 		batch.error = prepare(context, &batch, iocbs[i], &request);
-		if (batch.prepared == BATCH)
+		if (batch.prepared == PS_RING_BATCH)
 			hand_over(context, &batch);
 	}
 	hand_over(context, &batch);
@@ -544,266 +332,4 @@ void ps_by_ring_expect(struct ps_context *context, uintptr_t memory, size_t leng
 {
 	ps_fixed_refresh(&context->fixed, &context->ring);
 	(void)ps_fixed_find(&context->fixed, &context->ring, memory, length);
-}
-
-/*
- * Reads completions into events. A bounced one keeps its slot, whose number and 1 is in res2: data is
- * copied when the lock is free. Completion lock.
- */
-static long read_completions(struct ps_context *context, long most, struct io_event *events,
-			     struct ps_tally *tally)
-{
-	struct io_uring_cqe *cqe;
-	unsigned head, seen = 0;
-	long count = 0;
-
-	if (atomic_load_explicit(&context->slots, memory_order_relaxed) == 0)
-		return 0;
-	io_uring_for_each_cqe(&context->ring.uring, head, cqe)
-	{
-		const uint64_t number = cqe->user_data;
-		struct ps_slot *slot = &context->slot[number & (context->slots - 1)];
-
-		if (count == most)
-			break;
-		seen++;
-		if (number == WAKE)
-			continue;
-		events[count] = (struct io_event){ .data = slot->data,
-						   .obj = slot->object,
-						   .res = slot->kind == PS_SLOT_DONE ? slot->result
-										     : cqe->res };
-		if (slot->kind == PS_SLOT_BOUNCE) {
-			events[count].res2 = (int64_t)number + 1;
-			atomic_fetch_add(&context->in_hand, 1);
-		} else {
-			ps_tally_add(tally, events[count].res, slot->length);
-			ps_trace_io_complete(slot->object, PS_TRACE_RING, slot->kind,
-					     events[count].res);
-			if (slot->kind == PS_SLOT_PASSED)
-				add_syncing(context, -1);
-			give_slot(context, (uint32_t)number);
-		}
-		count++;
-	}
-	io_uring_cq_advance(&context->ring.uring, seen);
-	return count;
-}
-
-/* Copies what was read into bounce buffers. */
-static void end_bounces(struct ps_context *context, long count, struct io_event *events,
-			struct ps_tally *tally)
-{
-	for (long i = 0; i < count; i++) {
-		const uint32_t number = (uint32_t)(events[i].res2 - 1);
-
-		if (events[i].res2 == 0)
-			continue;
-		events[i].res2 = 0;
-		events[i].res = ps_bounce_end(&context->bounce[number], events[i].res);
-		ps_tally_add(tally, events[i].res, context->slot[number].length);
-		ps_trace_io_complete(events[i].obj, PS_TRACE_RING, PS_TRACE_BOUNCE, events[i].res);
-		ps_lock(&context->completion);
-		give_slot(context, number);
-		atomic_fetch_sub(&context->in_hand, 1);
-		ps_unlock(&context->completion);
-	}
-}
-
-/* What is there now. */
-static long reap(struct ps_context *context, long most, struct io_event *events)
-{
-	struct ps_tally tally = { 0 };
-	long count;
-
-	ps_lock_lightly(&context->completion);
-	count = read_completions(context, most, events, &tally);
-	ps_unlock_lightly(&context->completion);
-	end_bounces(context, count, events, &tally);
-	ps_tally_count(&tally);
-	return count;
-}
-
-long ps_by_ring_take(struct ps_context *context, long most, struct io_event *events)
-{
-	unsigned kept;
-	long count;
-
-	if (atomic_load_explicit(&context->done_count, memory_order_acquire) == 0)
-		return 0;
-	ps_lock(&context->completion);
-	kept = atomic_load(&context->done_count);
-	count = most < (long)kept ? most : (long)kept;
-	memcpy(events, context->done + context->done_first, (size_t)count * sizeof(events[0]));
-	context->done_first += (uint32_t)count;
-	atomic_store(&context->done_count, kept - (unsigned)count);
-	ps_unlock(&context->completion);
-	return count;
-}
-
-/* The same, and what was kept before. */
-static long reap_all(struct ps_context *context, long most, struct io_event *events)
-{
-	const long kept = ps_by_ring_take(context, most, events);
-
-	return kept + reap(context, most - kept, events + kept);
-}
-
-/*
- * Is there nothing to be reaped? Reads the ring, without a lock: only where no other thread can be about to
- * end the context.
- */
-static bool is_empty(const struct ps_context *context)
-{
-	const struct io_uring_cq *queue = &context->ring.uring.cq;
-
-	return atomic_load_explicit(&context->slots, memory_order_relaxed) != 0 &&
-	       atomic_load_explicit(&context->done_count, memory_order_relaxed) == 0 &&
-	       __atomic_load_n(queue->khead, __ATOMIC_RELAXED) ==
-		       __atomic_load_n(queue->ktail, __ATOMIC_ACQUIRE);
-}
-
-/* Keeps events for ps_by_ring_take(). There is room for as many as there are slots. */
-static void keep(struct ps_context *context, const struct io_event *events, long count)
-{
-	unsigned kept;
-
-	ps_lock(&context->completion);
-	kept = atomic_load(&context->done_count);
-	memmove(context->done, context->done + context->done_first, kept * sizeof(events[0]));
-	context->done_first = 0;
-	memcpy(context->done + kept, events, (size_t)count * sizeof(events[0]));
-	atomic_store_explicit(&context->done_count, kept + (unsigned)count, memory_order_release);
-	ps_unlock(&context->completion);
-}
-
-int ps_by_ring_drain(struct ps_context *context)
-{
-	static const struct timespec a_moment = { .tv_nsec = PS_MILLISECOND };
-	struct io_event events[64];
-	const long most = sizeof(events) / sizeof(events[0]);
-
-	while (ps_by_ring_in_flight(context) > atomic_load(&context->in_hand)) {
-		const long count = reap(context, most, events);
-		int error;
-
-		if (count > 0) {
-			keep(context, events, count);
-			continue;
-		}
-		/* Another thread may have the last one in hand, so that no more is to come. */
-		error = ps_ring_wait(&context->ring, 1, &a_moment, NULL);
-		if (error < 0 && error != -EINTR && error != -ETIME)
-			return error;
-	}
-	return 0;
-}
-
-void ps_by_ring_wake(struct ps_context *context)
-{
-	struct io_uring_sqe *sqe;
-
-	if (context->ring.kind == PS_RING_DEFERRED || atomic_load(&context->waiting) == 0)
-		return;
-	sqe = io_uring_get_sqe(&context->ring.uring);
-	io_uring_prep_nop(sqe);
-	sqe->user_data = WAKE;
-	if (ps_ring_submit(&context->ring) < 1)
-		ps_ring_unprepare(&context->ring, 1);
-}
-
-/* Sleeps until there is something to look at. 0; -ETIME; -EINTR; other -errno. */
-static int sleep_until(struct ps_context *context, long count, uint64_t deadline,
-		       const sigset_t *mask)
-{
-	/* With several readers nobody knows how many are left when it comes to its own. */
-	const bool shared = context->ring.kind == PS_RING_SHARED;
-	const unsigned least = shared ? 1 : (unsigned)count;
-	struct timespec left;
-	bool whole;
-	int error;
-
-	if (!ps_deadline_left(deadline, &left))
-		return -ETIME;
-	/* Another reader may take the completion that was to wake this one: it looks again now and then. */
-	whole = !shared || (deadline != PS_NO_DEADLINE && left.tv_sec == 0 && left.tv_nsec < LOOK);
-	if (!whole)
-		left = (struct timespec){ .tv_nsec = LOOK };
-	error = ps_ring_wait(&context->ring, least,
-			     whole && deadline == PS_NO_DEADLINE ? NULL : &left, mask);
-	if (error == -ETIME && !whole)
-		error = 0;
-	if (error == -EEXIST) {
-		/* Another thread's, that was made behind our back: its owner has to collect. */
-		ps_os_sleep(PS_MILLISECOND);
-		error = 0;
-	}
-	return error;
-}
-
-/*
- * Waits for events until the deadline. Whoever settles or ends the context changes the engine, and then
- * looks at waiting: until then the ring is there. What came is counted in *count. 0 or -errno.
- */
-static int wait_for_events(struct ps_context *context, long least, long most,
-			   struct io_event *events, uint64_t deadline, const sigset_t *mask,
-			   long *count)
-{
-	int error = 0;
-
-	while (*count < least && error == 0 && ps_context_engine(context) == PS_ENGINE_RING) {
-		error = sleep_until(context, least - *count, deadline, mask);
-		*count += reap_all(context, most - *count, events + *count);
-	}
-	return error == -ETIME ? 0 : error;
-}
-
-/* Until end_waiting() the ring is there: whoever ends the context first changes its engine, and then looks. */
-static void begin_waiting(struct ps_context *context)
-{
-	if (ps_lock_alone())
-		atomic_store_explicit(&context->waiting, atomic_load(&context->waiting) + 1,
-				      memory_order_relaxed);
-	else
-		atomic_fetch_add(&context->waiting, 1);
-}
-
-static void end_waiting(struct ps_context *context)
-{
-	if (ps_lock_alone())
-		atomic_store_explicit(&context->waiting, atomic_load(&context->waiting) - 1,
-				      memory_order_release);
-	else
-		atomic_fetch_sub(&context->waiting, 1);
-}
-
-int ps_by_ring_getevents(struct ps_context *context, long least, long most, struct io_event *events,
-			 struct timespec *timeout, const sigset_t *mask, bool *settled)
-{
-	const bool at_once = timeout != NULL && timeout->tv_sec <= 0 && timeout->tv_nsec <= 0;
-	unsigned engine;
-	int error = 0;
-	long count;
-
-	*settled = false;
-	if (least < 0 || least > most)
-		return -EINVAL;
-	count = context->alone && is_empty(context) ? 0 : reap_all(context, most, events);
-	if (count == most || (count >= least && least > 0 && !at_once))
-		return (int)count;
-	begin_waiting(context);
-	if (atomic_load(&context->engine) != PS_ENGINE_ENDED) {
-		ps_ring_collect(&context->ring);
-		if (!is_empty(context))
-			count += reap_all(context, most - count, events + count);
-		if (count < least && !at_once)
-			error = wait_for_events(context, least, most, events,
-						ps_deadline_of(timeout), mask, &count);
-	}
-	engine = ps_context_engine(context);
-	end_waiting(context);
-	*settled = count < least && !at_once && engine == PS_ENGINE_KERNEL;
-	if (count == 0 && engine == PS_ENGINE_ENDED)
-		return -EINVAL;
-	return count == 0 && error < 0 ? error : (int)count;
 }

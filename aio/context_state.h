@@ -111,7 +111,7 @@ static inline unsigned ps_context_engine(const struct ps_context *context)
 	return atomic_load_explicit(&context->engine, memory_order_acquire);
 }
 
-/* by_ring.c */
+/* by_ring.c, by_ring_reap.c, by_ring_open.c */
 
 /*
  * Opens a ring and what belongs to it, or takes one that was kept. 0; -errno, after which the context has
@@ -149,7 +149,15 @@ long ps_by_ring_take(struct ps_context *context, long most, struct io_event *eve
 void ps_by_ring_wake(struct ps_context *context);
 
 /* Requests that the ring has in flight, or that completed and were not asked for. */
-uint32_t ps_by_ring_in_flight(const struct ps_context *context);
+static inline uint32_t ps_by_ring_in_flight(const struct ps_context *context)
+{
+	const uint32_t slots = atomic_load_explicit(&context->slots, memory_order_relaxed);
+	const uint32_t given = atomic_load_explicit(&context->given, memory_order_acquire);
+
+	if (slots == 0)
+		return 0;
+	return slots - (given - atomic_load_explicit(&context->taken, memory_order_relaxed));
+}
 
 /*
  * Gives up the ring and what belongs to it, which nobody uses any more. A few rings of the program's

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What rings have completed. Takes the completion lock; waiting is done without, and nobody gives up a ring
+ * while others wait for it (ps_context.waiting).
+ */
+#include <string.h>
+
+#include "by_ring.h"
+#include "count.h"
+#include "deadline.h"
+#include "os.h"
+#include "trace.h"
+
+#define LOOK 100000000 /* nanoseconds after which one of several readers looks again */
+
+/*
+ * Reads completions into events. A bounced one keeps its slot, whose number and 1 is in res2: data is
+ * copied when the lock is free. Completion lock.
+ */
+static long read_completions(struct ps_context *context, long most, struct io_event *events,
+			     struct ps_tally *tally)
+{
+	struct io_uring_cqe *cqe;
+	unsigned head, seen = 0;
+	long count = 0;
+
+	if (atomic_load_explicit(&context->slots, memory_order_relaxed) == 0)
+		return 0;
+	io_uring_for_each_cqe(&context->ring.uring, head, cqe)
+	{
+		const uint64_t number = cqe->user_data;
+		struct ps_slot *slot = &context->slot[number & (context->slots - 1)];
+
+		if (count == most)
+			break;
+		seen++;
+		if (number == PS_RING_WAKE)
+			continue;
+		events[count] = (struct io_event){ .data = slot->data,
+						   .obj = slot->object,
+						   .res = slot->kind == PS_SLOT_DONE ? slot->result
+										     : cqe->res };
+		if (slot->kind == PS_SLOT_BOUNCE) {
+			events[count].res2 = (int64_t)number + 1;
+			atomic_fetch_add(&context->in_hand, 1);
+		} else {
+			ps_tally_add(tally, events[count].res, slot->length);
+			ps_trace_io_complete(slot->object, PS_TRACE_RING, slot->kind,
+					     events[count].res);
+			if (slot->kind == PS_SLOT_PASSED)
+				ps_by_ring_add_syncing(context, -1);
+			ps_slot_give(context, (uint32_t)number);
+		}
+		count++;
+	}
+	io_uring_cq_advance(&context->ring.uring, seen);
+	return count;
+}
+
+/* Copies what was read into bounce buffers. */
+static void end_bounces(struct ps_context *context, long count, struct io_event *events,
+			struct ps_tally *tally)
+{
+	for (long i = 0; i < count; i++) {
+		const uint32_t number = (uint32_t)(events[i].res2 - 1);
+
+		if (events[i].res2 == 0)
+			continue;
+		events[i].res2 = 0;
+		events[i].res = ps_bounce_end(&context->bounce[number], events[i].res);
+		ps_tally_add(tally, events[i].res, context->slot[number].length);
+		ps_trace_io_complete(events[i].obj, PS_TRACE_RING, PS_TRACE_BOUNCE, events[i].res);
+		ps_lock(&context->completion);
+		ps_slot_give(context, number);
+		atomic_fetch_sub(&context->in_hand, 1);
+		ps_unlock(&context->completion);
+	}
+}
+
+/* What is there now. */
+static long reap(struct ps_context *context, long most, struct io_event *events)
+{
+	struct ps_tally tally = { 0 };
+	long count;
+
+	ps_lock_lightly(&context->completion);
+	count = read_completions(context, most, events, &tally);
+	ps_unlock_lightly(&context->completion);
+	end_bounces(context, count, events, &tally);
+	ps_tally_count(&tally);
+	return count;
+}
+
+long ps_by_ring_take(struct ps_context *context, long most, struct io_event *events)
+{
+	unsigned kept;
+	long count;
+
+	if (atomic_load_explicit(&context->done_count, memory_order_acquire) == 0)
+		return 0;
+	ps_lock(&context->completion);
+	kept = atomic_load(&context->done_count);
+	count = most < (long)kept ? most : (long)kept;
+	memcpy(events, context->done + context->done_first, (size_t)count * sizeof(events[0]));
+	context->done_first += (uint32_t)count;
+	atomic_store(&context->done_count, kept - (unsigned)count);
+	ps_unlock(&context->completion);
+	return count;
+}
+
+/* The same, and what was kept before. */
+static long reap_all(struct ps_context *context, long most, struct io_event *events)
+{
+	const long kept = ps_by_ring_take(context, most, events);
+
+	return kept + reap(context, most - kept, events + kept);
+}
+
+/*
+ * Is there nothing to be reaped? Reads the ring, without a lock: only where no other thread can be about to
+ * end the context.
+ */
+static bool is_empty(const struct ps_context *context)
+{
+	const struct io_uring_cq *queue = &context->ring.uring.cq;
+
+	return atomic_load_explicit(&context->slots, memory_order_relaxed) != 0 &&
+	       atomic_load_explicit(&context->done_count, memory_order_relaxed) == 0 &&
+	       __atomic_load_n(queue->khead, __ATOMIC_RELAXED) ==
+		       __atomic_load_n(queue->ktail, __ATOMIC_ACQUIRE);
+}
+
+/* Keeps events for ps_by_ring_take(). There is room for as many as there are slots. */
+static void keep(struct ps_context *context, const struct io_event *events, long count)
+{
+	unsigned kept;
+
+	ps_lock(&context->completion);
+	kept = atomic_load(&context->done_count);
+	memmove(context->done, context->done + context->done_first, kept * sizeof(events[0]));
+	context->done_first = 0;
+	memcpy(context->done + kept, events, (size_t)count * sizeof(events[0]));
+	atomic_store_explicit(&context->done_count, kept + (unsigned)count, memory_order_release);
+	ps_unlock(&context->completion);
+}
+
+int ps_by_ring_drain(struct ps_context *context)
+{
+	static const struct timespec a_moment = { .tv_nsec = PS_MILLISECOND };
+	struct io_event events[64];
+	const long most = sizeof(events) / sizeof(events[0]);
+
+	while (ps_by_ring_in_flight(context) > atomic_load(&context->in_hand)) {
+		const long count = reap(context, most, events);
+		int error;
+
+		if (count > 0) {
+			keep(context, events, count);
+			continue;
+		}
+		/* Another thread may have the last one in hand, so that no more is to come. */
+		error = ps_ring_wait(&context->ring, 1, &a_moment, NULL);
+		if (error < 0 && error != -EINTR && error != -ETIME)
+			return error;
+	}
+	return 0;
+}
+
+void ps_by_ring_wake(struct ps_context *context)
+{
+	struct io_uring_sqe *sqe;
+
+	if (context->ring.kind == PS_RING_DEFERRED || atomic_load(&context->waiting) == 0)
+		return;
+	sqe = io_uring_get_sqe(&context->ring.uring);
+	io_uring_prep_nop(sqe);
+	sqe->user_data = PS_RING_WAKE;
+	if (ps_ring_submit(&context->ring) < 1)
+		ps_ring_unprepare(&context->ring, 1);
+}
+
+/* Sleeps until there is something to look at. 0; -ETIME; -EINTR; other -errno. */
+static int sleep_until(struct ps_context *context, long count, uint64_t deadline,
+		       const sigset_t *mask)
+{
+	/* With several readers nobody knows how many are left when it comes to its own. */
+	const bool shared = context->ring.kind == PS_RING_SHARED;
+	const unsigned least = shared ? 1 : (unsigned)count;
+	struct timespec left;
+	bool whole;
+	int error;
+
+	if (!ps_deadline_left(deadline, &left))
+		return -ETIME;
+	/* Another reader may take the completion that was to wake this one: it looks again now and then. */
+	whole = !shared || (deadline != PS_NO_DEADLINE && left.tv_sec == 0 && left.tv_nsec < LOOK);
+	if (!whole)
+		left = (struct timespec){ .tv_nsec = LOOK };
+	error = ps_ring_wait(&context->ring, least,
+			     whole && deadline == PS_NO_DEADLINE ? NULL : &left, mask);
+	if (error == -ETIME && !whole)
+		error = 0;
+	if (error == -EEXIST) {
+		/* Another thread's, that was made behind our back: its owner has to collect. */
+		ps_os_sleep(PS_MILLISECOND);
+		error = 0;
+	}
+	return error;
+}
+
+/*
+ * Waits for events until the deadline. Whoever settles or ends the context changes the engine, and then
+ * looks at waiting: until then the ring is there. What came is counted in *count. 0 or -errno.
+ */
+static int wait_for_events(struct ps_context *context, long least, long most,
+			   struct io_event *events, uint64_t deadline, const sigset_t *mask,
+			   long *count)
+{
+	int error = 0;
+
+	while (*count < least && error == 0 && ps_context_engine(context) == PS_ENGINE_RING) {
+		error = sleep_until(context, least - *count, deadline, mask);
+		*count += reap_all(context, most - *count, events + *count);
+	}
+	return error == -ETIME ? 0 : error;
+}
+
+/* Until end_waiting() the ring is there: whoever ends the context first changes its engine, and then looks. */
+static void begin_waiting(struct ps_context *context)
+{
+	if (ps_lock_alone())
+		atomic_store_explicit(&context->waiting, atomic_load(&context->waiting) + 1,
+				      memory_order_relaxed);
+	else
+		atomic_fetch_add(&context->waiting, 1);
+}
+
+static void end_waiting(struct ps_context *context)
+{
+	if (ps_lock_alone())
+		atomic_store_explicit(&context->waiting, atomic_load(&context->waiting) - 1,
+				      memory_order_release);
+	else
+		atomic_fetch_sub(&context->waiting, 1);
+}
+
+int ps_by_ring_getevents(struct ps_context *context, long least, long most, struct io_event *events,
+			 struct timespec *timeout, const sigset_t *mask, bool *settled)
+{
+	const bool at_once = timeout != NULL && timeout->tv_sec <= 0 && timeout->tv_nsec <= 0;
+	unsigned engine;
+	int error = 0;
+	long count;
+
+	*settled = false;
+	if (least < 0 || least > most)
+		return -EINVAL;
+	count = context->alone && is_empty(context) ? 0 : reap_all(context, most, events);
+	if (count == most || (count >= least && least > 0 && !at_once))
+		return (int)count;
+	begin_waiting(context);
+	if (atomic_load(&context->engine) != PS_ENGINE_ENDED) {
+		ps_ring_collect(&context->ring);
+		if (!is_empty(context))
+			count += reap_all(context, most - count, events + count);
+		if (count < least && !at_once)
+			error = wait_for_events(context, least, most, events,
+						ps_deadline_of(timeout), mask, &count);
+	}
+	engine = ps_context_engine(context);
+	end_waiting(context);
+	*settled = count < least && !at_once && engine == PS_ENGINE_KERNEL;
+	if (count == 0 && engine == PS_ENGINE_ENDED)
+		return -EINVAL;
+	return count == 0 && error < 0 ? error : (int)count;
+}
