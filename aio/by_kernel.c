@@ -76,7 +76,7 @@ static long count_untouched(struct ps_context *context, long count, struct iocb 
 	long i;
 
 	*direct = 0;
-	ps_lock_lightly(&context->submission);
+	ps_lock(&context->submission);
 	for (i = 0; i < count; i++) {
 		const enum treatment treatment = treat(context, iocbs[i], request);
 
@@ -87,7 +87,7 @@ static long count_untouched(struct ps_context *context, long count, struct iocb 
 				   treatment == DIRECT ? PS_TRACE_DIRECT : PS_TRACE_PASSED,
 				   request->transfer.length);
 	}
-	ps_unlock_lightly(&context->submission);
+	ps_unlock(&context->submission);
 	return i;
 }
 

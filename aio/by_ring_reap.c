@@ -83,9 +83,9 @@ static long reap(struct ps_context *context, long most, struct io_event *events)
 	struct ps_tally tally = { 0 };
 	long count;
 
-	ps_lock_lightly(&context->completion);
+	ps_context_lock(context, &context->completion);
 	count = read_completions(context, most, events, &tally);
-	ps_unlock_lightly(&context->completion);
+	ps_context_unlock(context, &context->completion);
 	end_bounces(context, count, events, &tally);
 	ps_tally_count(&tally);
 	return count;
@@ -117,8 +117,8 @@ static long reap_all(struct ps_context *context, long most, struct io_event *eve
 }
 
 /*
- * Is there nothing to be reaped? Reads the ring, without a lock: only where no other thread can be about to
- * end the context.
+ * Is there nothing to be reaped? Reads the ring, without a lock: only for the only thread, or between
+ * begin_waiting() and end_waiting(), while the ring is there.
  */
 static bool is_empty(const struct ps_context *context)
 {
@@ -228,7 +228,7 @@ static int wait_for_events(struct ps_context *context, long least, long most,
 /* Until end_waiting() the ring is there: whoever ends the context first changes its engine, and then looks. */
 static void begin_waiting(struct ps_context *context)
 {
-	if (ps_lock_alone())
+	if (ps_context_is_alone(context))
 		atomic_store_explicit(&context->waiting, atomic_load(&context->waiting) + 1,
 				      memory_order_relaxed);
 	else
@@ -237,7 +237,7 @@ static void begin_waiting(struct ps_context *context)
 
 static void end_waiting(struct ps_context *context)
 {
-	if (ps_lock_alone())
+	if (ps_context_is_alone(context))
 		atomic_store_explicit(&context->waiting, atomic_load(&context->waiting) - 1,
 				      memory_order_release);
 	else
@@ -255,7 +255,8 @@ int ps_by_ring_getevents(struct ps_context *context, long least, long most, stru
 	*settled = false;
 	if (least < 0 || least > most)
 		return -EINVAL;
-	count = context->alone && is_empty(context) ? 0 : reap_all(context, most, events);
+	count = ps_context_is_alone(context) && is_empty(context) ? 0
+								  : reap_all(context, most, events);
 	if (count == most || (count >= least && least > 0 && !at_once))
 		return (int)count;
 	begin_waiting(context);

@@ -251,7 +251,7 @@ static int submit_by_ring(struct ps_context *context, long count, struct iocb **
 
 	*for_kernel = true;
 	look_for_threads(context);
-	ps_lock_lightly(&context->submission);
+	ps_context_lock(context, &context->submission);
 	if (ps_context_engine(context) == PS_ENGINE_UNDECIDED &&
 	    ps_by_ring_serves(context, iocbs[0]))
 		decide(context);
@@ -263,7 +263,7 @@ static int submit_by_ring(struct ps_context *context, long count, struct iocb **
 		*for_kernel = true;
 		accepted = 0;
 	}
-	ps_unlock_lightly(&context->submission);
+	ps_context_unlock(context, &context->submission);
 	return accepted;
 }
 

@@ -111,6 +111,29 @@ static inline unsigned ps_context_engine(const struct ps_context *context)
 	return atomic_load_explicit(&context->engine, memory_order_acquire);
 }
 
+/* Is its ring that of the only thread, which still is the only one? */
+static inline bool ps_context_is_alone(const struct ps_context *context)
+{
+	return context->alone && ps_lock_alone();
+}
+
+/* One of its locks, without a locked instruction where there is nobody else. */
+static inline void ps_context_lock(const struct ps_context *context, struct ps_lock *lock)
+{
+	if (context->alone)
+		ps_lock_lightly(lock);
+	else
+		ps_lock(lock);
+}
+
+static inline void ps_context_unlock(const struct ps_context *context, struct ps_lock *lock)
+{
+	if (context->alone)
+		ps_unlock_lightly(lock);
+	else
+		ps_unlock(lock);
+}
+
 /* by_ring.c, by_ring_reap.c, by_ring_open.c */
 
 /*

@@ -12,7 +12,7 @@
 #include "pinned.h"
 #include "table.h"
 
-/* Something was counted where nobody sees it. */
+/* Something was, or is about to be, counted where nobody sees it. */
 static atomic_bool kept;
 
 static uint64_t *words(struct pinshim_table *table, unsigned stripe)
@@ -42,8 +42,11 @@ void ps_aio_count_publish(void)
 	table = ps_pinned_table();
 	if (table == NULL)
 		return;
-	/* Before: who asked where to count when there was no table may count there only now. */
-	atomic_store_explicit(&kept, false, memory_order_relaxed);
+	/*
+	 * Looks whether or not: who was told where to count before there was a table may count there only now, after
+	 * somebody else was here. The end of the process finds that.
+	 */
+	(void)atomic_exchange(&kept, false);
 	for (unsigned stripe = 0; stripe < PINSHIM_STRIPES; stripe++) {
 		uint64_t *from = words(ps_table(), stripe), *to = words(table, stripe);
 

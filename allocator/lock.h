@@ -77,10 +77,13 @@ static inline bool ps_lock_alone(void)
  */
 static inline void ps_lock_lightly(struct ps_lock *lock)
 {
-	if (ps_lock_alone() && atomic_load_explicit(&lock->state, memory_order_relaxed) == 0)
+	if (ps_lock_alone() && atomic_load_explicit(&lock->state, memory_order_relaxed) == 0) {
 		atomic_store_explicit(&lock->state, 1, memory_order_relaxed);
-	else
+		/* A handler that asks for it comes before the store or after it. */
+		atomic_signal_fence(memory_order_acquire);
+	} else {
 		ps_lock(lock);
+	}
 }
 
 static inline void ps_unlock_lightly(struct ps_lock *lock)
