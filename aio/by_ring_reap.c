@@ -101,9 +101,13 @@ long ps_by_ring_take(struct ps_context *context, long most, struct io_event *eve
 	ps_lock(&context->completion);
 	kept = atomic_load(&context->done_count);
 	count = most < (long)kept ? most : (long)kept;
-	memcpy(events, context->done + context->done_first, (size_t)count * sizeof(events[0]));
-	context->done_first += (uint32_t)count;
-	atomic_store(&context->done_count, kept - (unsigned)count);
+	/* Another reader may have had them, or the context ended, since it was looked at without the lock. */
+	if (count > 0) {
+		memcpy(events, context->done + context->done_first,
+		       (size_t)count * sizeof(events[0]));
+		context->done_first += (uint32_t)count;
+		atomic_store(&context->done_count, kept - (unsigned)count);
+	}
 	ps_unlock(&context->completion);
 	return count;
 }
