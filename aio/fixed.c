@@ -20,7 +20,8 @@
 #include "os.h"
 
 #define LISTS 16384
-#define NONE 0 /* ends a list; places are numbered from 1 in it */
+#define NO_GENERATION UINT64_MAX /* of no table, nor of there being none */
+#define NONE 0                   /* ends a list; places are numbered from 1 in it */
 
 struct place {
 	struct ps_piece piece; /* length 0: the place is empty */
@@ -144,7 +145,8 @@ static void replace(struct ps_fixed *fixed, const struct ps_piece *piece)
 		unlink_place(fixed->places, i - 1u);
 		place->replaced = true;
 		fixed->found_length = 0;
-		fixed->generation = 0; /* as if the table had changed: they are all looked over */
+		/* As if the table had changed: all are looked over before the next batch. */
+		fixed->generation = NO_GENERATION;
 	}
 }
 

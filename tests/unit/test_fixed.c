@@ -380,6 +380,26 @@ START_TEST(replaced_while_a_request_that_names_it_is_prepared)
 }
 END_TEST
 
+/* What was replaced is not all that has to be looked over then. */
+START_TEST(replaced_before_the_table_goes)
+{
+	uint32_t first, second;
+	char *chunk = pin(1, &first);
+	uint64_t generation;
+
+	place_of(chunk, BLOCK);
+	ck_assert_ptr_eq(pin(1, &second), chunk + PS_GRANULE);
+	place_of(chunk + PS_GRANULE, BLOCK);
+	generation = __atomic_exchange_n(&ps_pinned_table()->generation, 0, __ATOMIC_RELEASE);
+	ck_assert_int_eq(find(chunk, BLOCK), -1);
+	ck_assert_int_eq(find(chunk + PS_GRANULE, BLOCK), -1);
+	__atomic_store_n(&ps_pinned_table()->generation, generation, __ATOMIC_RELEASE);
+	place_of(chunk + PS_GRANULE - BLOCK / 2, BLOCK);
+	unpin(first);
+	unpin(second);
+}
+END_TEST
+
 START_TEST(pieces_on_both_sides_of_a_hole)
 {
 	uint32_t first[3];
@@ -829,6 +849,7 @@ static void add_cases(TCase *tcase)
 	tcase_add_test(tcase, a_ring_without_a_table);
 	tcase_add_test(tcase, neighbours_become_one_piece);
 	tcase_add_test(tcase, replaced_while_a_request_that_names_it_is_prepared);
+	tcase_add_test(tcase, replaced_before_the_table_goes);
 	tcase_add_test(tcase, pieces_on_both_sides_of_a_hole);
 	tcase_add_test(tcase, more_than_one_block);
 	tcase_add_test(tcase, refused_pieces_are_not_asked_for_again);
