@@ -24,12 +24,6 @@
 
 atomic_uint ps_file_closings[PS_FILE_DESCRIPTORS];
 
-static uint32_t closings_of(int fd)
-{
-	return atomic_load_explicit(&ps_file_closings[(unsigned)fd % PS_FILE_DESCRIPTORS],
-				    memory_order_acquire);
-}
-
 void ps_files_begin(struct ps_files *files)
 {
 	for (unsigned i = 0; i < PS_FILES; i++)
@@ -165,7 +159,7 @@ int ps_file_look(int fd, struct ps_file *file)
 
 	if (fd < 0)
 		return -EBADF;
-	*file = (struct ps_file){ .fd = fd, .closings = closings_of(fd) };
+	*file = (struct ps_file){ .fd = fd, .closings = ps_file_closings_of(fd) };
 	file->memory_align = file->offset_align = 1;
 	flags = ps_cached_flags(fd);
 	if (flags < 0)

@@ -64,6 +64,12 @@ void ps_files_begin(struct ps_files *files);
  */
 int ps_file_look(int fd, struct ps_file *file);
 
+static inline uint32_t ps_file_closings_of(int fd)
+{
+	return atomic_load_explicit(&ps_file_closings[(unsigned)fd % PS_FILE_DESCRIPTORS],
+				    memory_order_acquire);
+}
+
 /* As ps_file_get(), for what is not remembered. */
 const struct ps_file *ps_file_get_anew(struct ps_files *files, int fd);
 
@@ -74,10 +80,9 @@ const struct ps_file *ps_file_get_anew(struct ps_files *files, int fd);
 static inline const struct ps_file *ps_file_get(struct ps_files *files, int fd)
 {
 	const struct ps_file *file = &files->file[(unsigned)fd % PS_FILES];
-	const uint32_t closings = atomic_load_explicit(
-		&ps_file_closings[(unsigned)fd % PS_FILE_DESCRIPTORS], memory_order_acquire);
 
-	if (__builtin_expect(file->fd == fd && fd >= 0 && file->closings == closings, 1))
+	if (__builtin_expect(file->fd == fd && fd >= 0 && file->closings == ps_file_closings_of(fd),
+			     1))
 		return file;
 	return ps_file_get_anew(files, fd);
 }

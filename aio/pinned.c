@@ -51,16 +51,6 @@ static struct {
 	uint64_t generation; /* of the copy; 0: there is none */
 } view;
 
-static uint64_t generation_of(const struct pinshim_table *header)
-{
-	return __atomic_load_n(&header->generation, __ATOMIC_ACQUIRE);
-}
-
-static bool is_table(const struct pinshim_table *header)
-{
-	return __atomic_load_n(&header->magic, __ATOMIC_RELAXED) == PINSHIM_TABLE_MAGIC;
-}
-
 /* Forgets a parent's table: its header gives way to zeros, for another thread may be reading it. */
 static void forget(pid_t pid)
 {
@@ -120,7 +110,7 @@ static bool may_be_table(int fd)
 
 static bool is_ours(const struct pinshim_table *header)
 {
-	return is_table(header) && header->version == PINSHIM_TABLE_VERSION &&
+	return ps_pinned_is_table(header) && header->version == PINSHIM_TABLE_VERSION &&
 	       header->header_bytes == sizeof(*header) && header->pid == (uint32_t)view.pid;
 }
 
@@ -156,8 +146,7 @@ static void look(void)
 {
 	const uint64_t now = ps_os_now_coarse();
 
-	if ((ps_pinned_header != NULL && is_table(ps_pinned_header)) ||
-	    (view.looked != 0 && now - view.looked < LOOK_NANOSECONDS))
+	if (ps_pinned_table() != NULL || (view.looked != 0 && now - view.looked < LOOK_NANOSECONDS))
 		return;
 	__atomic_store_n(&view.looked, now, __ATOMIC_RELAXED);
 	if (know_path())
@@ -168,7 +157,7 @@ static void look(void)
 static uint64_t generation(void)
 {
 	look();
-	return ps_pinned_header != NULL ? generation_of(ps_pinned_header) : 0;
+	return ps_pinned_generation_of_found();
 }
 
 uint64_t ps_pinned_generation_of_new(void)

@@ -33,8 +33,23 @@ struct ps_piece {
  */
 #define PS_PIECE_MAX ((size_t)64 << 20)
 
+static inline bool ps_pinned_is_table(const struct pinshim_table *header)
+{
+	return __atomic_load_n(&header->magic, __ATOMIC_RELAXED) == PINSHIM_TABLE_MAGIC;
+}
+
 /* The header of this process's table, once one was found; generation and magic are 0 when it is gone. */
 extern struct pinshim_table *ps_pinned_header;
+
+/* Its generation; 0 while there is none. */
+static inline uint64_t ps_pinned_generation_of_found(void)
+{
+	const struct pinshim_table *header = __atomic_load_n(&ps_pinned_header, __ATOMIC_ACQUIRE);
+
+	return __builtin_expect(header != NULL, 1)
+		       ? __atomic_load_n(&header->generation, __ATOMIC_ACQUIRE)
+		       : 0;
+}
 
 /* As ps_pinned_generation(), where there is no table, or none that ever had a range. */
 uint64_t ps_pinned_generation_of_new(void);
@@ -45,11 +60,8 @@ uint64_t ps_pinned_generation_of_new(void);
  */
 static inline uint64_t ps_pinned_generation(void)
 {
-	const struct pinshim_table *header = __atomic_load_n(&ps_pinned_header, __ATOMIC_ACQUIRE);
-	uint64_t generation = 0;
+	const uint64_t generation = ps_pinned_generation_of_found();
 
-	if (__builtin_expect(header != NULL, 1))
-		generation = __atomic_load_n(&header->generation, __ATOMIC_ACQUIRE);
 	return __builtin_expect(generation != 0, 1) ? generation : ps_pinned_generation_of_new();
 }
 
@@ -80,10 +92,7 @@ static inline struct pinshim_table *ps_pinned_table(void)
 {
 	struct pinshim_table *header = __atomic_load_n(&ps_pinned_header, __ATOMIC_ACQUIRE);
 
-	return header != NULL && __atomic_load_n(&header->magic, __ATOMIC_RELAXED) ==
-					 PINSHIM_TABLE_MAGIC
-		       ? header
-		       : NULL;
+	return header != NULL && ps_pinned_is_table(header) ? header : NULL;
 }
 
 /* Looks for the table now, however short ago that was done: it was just published. */

@@ -71,8 +71,7 @@ static inline uint64_t ps_count_get(const uint64_t *counter)
 
 /*
  * Adds to a counter that no other thread adds to: of a stripe that this one has to itself, or because there is
- * no other thread. One instruction, so that a signal handler
- * that counts, too, comes before or after it.
+ * no other thread. One instruction, so that a signal handler that counts, too, comes before or after it.
  */
 static inline void ps_count_own(uint64_t *counter, uint64_t amount)
 {
