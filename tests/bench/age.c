@@ -19,23 +19,15 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "proc.h"
 
 #define PAGE ((size_t)4096)
 #define STEP ((size_t)64 << 20)
 
 static size_t reserve;
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static size_t available(void)
 {

@@ -22,21 +22,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
+#include "clock.h"
 #include "proc.h"
 
 #define HUGE_BYTES ((size_t)2 << 20)
 #define MAX_WARM_UPS 6
 #define MANY_BELOW ((size_t)16 << 20)
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static void fail(const char *what, int error)
 {

@@ -18,9 +18,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
 
 #define BYTES 4096u
 #define DEPTH_MAX 128
@@ -154,27 +154,6 @@ static void open_ring(void)
 		fail("io_uring", -error);
 }
 
-static double seconds(const struct timeval *t)
-{
-	return (double)t->tv_sec + (double)t->tv_usec / 1e6;
-}
-
-static double cpu_seconds(void)
-{
-	struct rusage usage;
-
-	getrusage(RUSAGE_SELF, &usage);
-	return seconds(&usage.ru_utime) + seconds(&usage.ru_stime);
-}
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 static void run(void (*submit)(unsigned number), unsigned (*reap)(void), double milliseconds)
 {
 	const double began = now(), cpu = cpu_seconds();
@@ -193,11 +172,17 @@ static void run(void (*submit)(unsigned number), unsigned (*reap)(void), double 
 	       (cpu_seconds() - cpu) * 1e6 / (double)count);
 }
 
+static bool is_way(const char *name)
+{
+	return strcmp(name, "libaio") == 0 || strcmp(name, "io_uring") == 0 ||
+	       strcmp(name, "io_uring,file") == 0;
+}
+
 int main(int argc, char **argv)
 {
 	int error;
 
-	if (argc < 5 || argc > 6) {
+	if (argc < 5 || argc > 6 || !is_way(argv[2])) {
 		fprintf(stderr,
 			"usage: loops FILE libaio|io_uring|io_uring,file DEPTH MILLISECONDS "
 			"[beyond]\n");

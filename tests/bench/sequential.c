@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
+
+#include "clock.h"
 
 #define PIECE ((size_t)64 << 20) /* of memory that is registered at a time */
 
@@ -21,14 +22,6 @@ static void fail(const char *what)
 {
 	perror(what);
 	exit(1);
-}
-
-static double seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
 static char *make_memory(size_t bytes)
@@ -121,10 +114,10 @@ int main(int argc, char **argv)
 		fail("io_uring_queue_init_params");
 	memory = make_memory(bytes);
 	register_memory(&ring, memory, bytes);
-	begin = seconds();
+	begin = now();
 	for (unsigned i = 0; i < loops; i++)
 		read_once(&ring, fd, memory, bytes, block, depth);
-	printf("gbps=%.3f\n", (double)bytes * loops / (seconds() - begin) / 1e9);
+	printf("gbps=%.3f\n", (double)bytes * loops / (now() - begin) / 1e9);
 	io_uring_queue_exit(&ring);
 	return 0;
 }

@@ -19,9 +19,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
 
 #define RAMP_MS 200
 #define DEPTH_MAX 1024
@@ -104,23 +105,6 @@ static void *reap(void *unused)
 	return unused;
 }
 
-static double seconds(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-static double cpu_seconds(void)
-{
-	struct rusage usage;
-
-	getrusage(RUSAGE_SELF, &usage);
-	return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-	       (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
-}
-
 static pthread_t begin(void *(*function)(void *))
 {
 	pthread_t thread;
@@ -181,10 +165,10 @@ int main(int argc, char **argv)
 	sleep_ms(RAMP_MS);
 	before = split.done;
 	cpu = cpu_seconds();
-	began = seconds();
+	began = now();
 	sleep_ms(strtol(argv[4], NULL, 0));
 	count = split.done - before;
-	passed = seconds() - began;
+	passed = now() - began;
 	cpu = cpu_seconds() - cpu;
 	split.stop = 1;
 	sem_post(&split.free);
