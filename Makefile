@@ -80,8 +80,8 @@ UNIT_TESTS = $(UNIT_SRCS:tests/unit/%.c=$(1)/tests/unit/%)
 PRELOAD_PROGRAMS := $(PRELOAD_SRCS:%.c=$(BUILD)/%)
 # lookup_*.sh and stack.sh build what they need themselves.
 CUDA_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/cuda/lookup_% tests/cuda/stack%,$(CUDA_SRCS)))
-# handle.sh builds what it needs itself.
-AIO_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/aio/linked%,$(AIO_TEST_SRCS)))
+# handle.sh and next.sh build what they need themselves.
+AIO_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/aio/linked% tests/aio/next%,$(AIO_TEST_SRCS)))
 BENCH_PROGRAMS := $(BENCH_SRCS:%.c=$(BUILD)/%) $(patsubst %.cc,$(BUILD)/%,$(wildcard tests/bench/*.cc))
 PROGRAM_PROGRAMS := $(PROGRAM_SRCS:%.c=$(BUILD)/%)
 

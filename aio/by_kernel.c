@@ -76,7 +76,7 @@ static long count_untouched(struct ps_context *context, long count, struct iocb 
 	long i;
 
 	*direct = 0;
-	ps_lock(&context->submission);
+	ps_context_lock(context, &context->submission);
 	for (i = 0; i < count; i++) {
 		const enum treatment treatment = treat(context, iocbs[i], request);
 
@@ -87,7 +87,7 @@ static long count_untouched(struct ps_context *context, long count, struct iocb 
 				   treatment == DIRECT ? PS_TRACE_DIRECT : PS_TRACE_PASSED,
 				   request->transfer.length);
 	}
-	ps_unlock(&context->submission);
+	ps_context_unlock(context, &context->submission);
 	return i;
 }
 
@@ -97,7 +97,7 @@ static long count_untouched(struct ps_context *context, long count, struct iocb 
  */
 static int submit_untouched(aio_context_t id, long count, struct iocb **iocbs, long direct)
 {
-	const int accepted = ps_kernel_submit(id, count, iocbs);
+	const int accepted = ps_kernel_submit_ours(id, count, iocbs);
 	uint64_t *words;
 
 	if (accepted > 0) {
@@ -194,7 +194,7 @@ static int submit_record(struct ps_context *context, aio_context_t id, struct io
 	submitted = &record->iocb;
 	ps_trace_io_submit(iocb, PS_TRACE_KERNEL, record->done ? PS_TRACE_DONE : PS_TRACE_BOUNCE,
 			   record->length);
-	accepted = ps_kernel_submit(id, 1, &submitted);
+	accepted = ps_kernel_submit_ours(id, 1, &submitted);
 	if (accepted != 1) {
 		if (!record->done)
 			ps_bounce_end(&record->bounce, -ECANCELED);
@@ -215,7 +215,7 @@ static int submit_notified(aio_context_t id, struct iocb *iocb, const struct req
 		make_null(iocb, null, (uint64_t)(uintptr_t)request->transfer.part[0].iov_base,
 			  (uint64_t)result);
 	ps_trace_io_submit(iocb, PS_TRACE_KERNEL, PS_TRACE_DONE, request->transfer.length);
-	accepted = ps_kernel_submit(id, 1, &iocb);
+	accepted = ps_kernel_submit_ours(id, 1, &iocb);
 	*iocb = saved;
 	return accepted;
 }
@@ -228,7 +228,7 @@ static int submit_repaired(struct ps_context *context, aio_context_t id, struct 
 	int accepted;
 
 	if (null < 0)
-		accepted = ps_kernel_submit(id, 1, &iocb);
+		accepted = ps_kernel_submit_ours(id, 1, &iocb);
 	else if (iocb->aio_flags & IOCB_FLAG_RESFD)
 		accepted = submit_notified(id, iocb, request, null);
 	else
@@ -321,7 +321,8 @@ int ps_by_kernel_getevents(struct ps_context *context, long least, long most,
 	kept = ps_by_ring_take(context, most, events);
 	if (kept > 0 && kept >= least)
 		return (int)kept;
-	count = ps_kernel_getevents(id, least - kept, most - kept, events + kept, timeout, mask);
+	count = ps_kernel_getevents_ours(id, least - kept, most - kept, events + kept, timeout,
+					 mask);
 	if (count > 0)
 		restore_all(context, count, events + kept);
 	if (kept > 0)

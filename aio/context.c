@@ -105,7 +105,7 @@ int ps_context_setup(unsigned events, aio_context_t *id)
 	if (context != NULL) {
 		context->most = ring->nr - 1;
 		context->owned = false;
-		context->alone = false;
+		context->alone = ps_lock_alone();
 		ps_files_begin(&context->files);
 		context->fixed = (struct ps_fixed){ .generation = 0 };
 		atomic_store(&context->engine, PS_ENGINE_UNDECIDED);
@@ -131,8 +131,10 @@ void ps_context_own(aio_context_t id)
 {
 	struct ps_context *context = find(id);
 
-	if (context != NULL)
+	if (context != NULL) {
 		context->owned = true;
+		context->alone = false;
+	}
 }
 
 bool ps_context_is_ours(aio_context_t id)

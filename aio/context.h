@@ -21,8 +21,8 @@
  * the one for making and ending contexts (context.c) -> the lock of pinned.h. With a submission lock held
  * the kernel is entered, and by a ring's context misaligned requests are done that cannot be waited for;
  * nothing sleeps with a completion lock held. Nothing under them allocates from the program's malloc.
- * Waiting for completions is done without a lock. While the C library knows of no other thread, a context whose
- * ring was made then takes its locks without locked instructions, as the C library does: threads that it does not
+ * Waiting for completions is done without a lock. While the C library knows of no other thread, a context that
+ * was set up then takes its locks without locked instructions, as the C library does: threads that it does not
  * know of (by clone(2)) must not use the context of another. A signal's handler must not leave a call by longjmp():
  * the context then waits for that call for ever when it is destroyed.
  */

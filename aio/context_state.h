@@ -65,7 +65,7 @@ struct ps_context {
 	_Atomic(aio_context_t) id; /* the kernel's; 0: not in use */
 	atomic_uint engine;        /* enum ps_engine, which only goes up */
 	bool owned;                /* ps_context_own() */
-	bool alone;    /* its ring was made when the C library knew of no other thread */
+	bool alone;    /* it, or its ring, was made when the C library knew of no other thread */
 	unsigned most; /* requests the kernel lets be in flight */
 	struct ps_lock submission;
 	struct ps_lock completion;
@@ -111,7 +111,7 @@ static inline unsigned ps_context_engine(const struct ps_context *context)
 	return atomic_load_explicit(&context->engine, memory_order_acquire);
 }
 
-/* Is its ring that of the only thread, which still is the only one? */
+/* Is it that of the only thread, which still is the only one? */
 static inline bool ps_context_is_alone(const struct ps_context *context)
 {
 	return context->alone && ps_lock_alone();

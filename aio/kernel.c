@@ -2,6 +2,7 @@
 #include "kernel.h"
 
 #include <dlfcn.h>
+#include <string.h>
 
 #include "fault.h"
 #include "syscall.h"
@@ -18,6 +19,9 @@ static struct {
 			     struct timespec *timeout, const sigset_t *mask);
 } next;
 
+/* Do libaio's own functions come next, or none at all? They only make the system call. */
+static bool only_libaio;
+
 _Thread_local unsigned ps_kernel_asking __attribute__((tls_model("initial-exec")));
 
 static int answer(int result)
@@ -29,6 +33,21 @@ static int answer(int result)
 /* What the next library's function returns. */
 #define ASK_NEXT(call) (ps_kernel_asking++, answer(next.call))
 
+/* Is it a function of libaio, by its file's name, or none? */
+static bool is_libaios(void *function)
+{
+	static const char name[] = "libaio.so";
+	const char *last;
+	Dl_info info;
+
+	if (function == NULL)
+		return true;
+	if (dladdr(function, &info) == 0 || info.dli_fname == NULL)
+		return false;
+	last = strrchr(info.dli_fname, '/');
+	return strncmp(last != NULL ? last + 1 : info.dli_fname, name, sizeof(name) - 1) == 0;
+}
+
 void ps_kernel_resolve(void)
 {
 	/* RTLD_NEXT is what comes after this library, so never one of its own functions. */
@@ -38,6 +57,9 @@ void ps_kernel_resolve(void)
 	*(void **)&next.io_cancel = dlsym(RTLD_NEXT, "io_cancel");
 	*(void **)&next.io_getevents = dlsym(RTLD_NEXT, "io_getevents");
 	*(void **)&next.io_pgetevents = dlsym(RTLD_NEXT, "io_pgetevents");
+	only_libaio = is_libaios(*(void **)&next.io_submit) &&
+		      is_libaios(*(void **)&next.io_getevents) &&
+		      is_libaios(*(void **)&next.io_pgetevents);
 }
 
 int ps_kernel_setup(unsigned events, aio_context_t *context)
@@ -58,15 +80,26 @@ int ps_kernel_destroy(aio_context_t context)
 	return (int)ps_syscall1(SYS_io_destroy, context);
 }
 
-int ps_kernel_submit(aio_context_t context, long count, struct iocb **iocbs)
+/* By system call, or of the next library if there is one and it is to be asked. */
+static int submit(bool ask, aio_context_t context, long count, struct iocb **iocbs)
 {
 	const int fault = ps_fault(PS_OS_IO_SUBMIT);
 
 	if (fault != 0)
 		return -fault;
-	if (next.io_submit != NULL)
+	if (ask && next.io_submit != NULL)
 		return ASK_NEXT(io_submit(context, count, iocbs));
 	return (int)ps_syscall3(SYS_io_submit, context, count, iocbs);
+}
+
+int ps_kernel_submit(aio_context_t context, long count, struct iocb **iocbs)
+{
+	return submit(true, context, count, iocbs);
+}
+
+int ps_kernel_submit_ours(aio_context_t context, long count, struct iocb **iocbs)
+{
+	return submit(!only_libaio, context, count, iocbs);
 }
 
 int ps_kernel_cancel(aio_context_t context, struct iocb *iocb, struct io_event *event)
@@ -76,30 +109,44 @@ int ps_kernel_cancel(aio_context_t context, struct iocb *iocb, struct io_event *
 	return (int)ps_syscall3(SYS_io_cancel, context, iocb, event);
 }
 
-static int pgetevents(aio_context_t context, long least, long most, struct io_event *events,
-		      struct timespec *timeout, const sigset_t *mask)
+static int pgetevents(bool ask, aio_context_t context, long least, long most,
+		      struct io_event *events, struct timespec *timeout, const sigset_t *mask)
 {
 	const struct {
 		const sigset_t *mask;
 		size_t bytes;
 	} set = { mask, PS_SIGNAL_SET_BYTES };
 
-	if (next.io_pgetevents != NULL)
+	if (ask && next.io_pgetevents != NULL)
 		return ASK_NEXT(io_pgetevents(context, least, most, events, timeout, mask));
 	return (int)ps_syscall6(SYS_io_pgetevents, (long)context, least, most, (long)events,
 				(long)timeout, (long)&set);
 }
 
-int ps_kernel_getevents(aio_context_t context, long least, long most, struct io_event *events,
-			struct timespec *timeout, const sigset_t *mask)
+static int getevents(bool ask, aio_context_t context, long least, long most,
+		     struct io_event *events, struct timespec *timeout, const sigset_t *mask)
 {
 	const int fault = ps_fault(PS_OS_IO_GETEVENTS);
 
 	if (fault != 0)
 		return -fault;
 	if (mask != NULL)
-		return pgetevents(context, least, most, events, timeout, mask);
-	if (next.io_getevents != NULL)
+		return pgetevents(ask, context, least, most, events, timeout, mask);
+	if (ask && next.io_getevents != NULL)
 		return ASK_NEXT(io_getevents(context, least, most, events, timeout));
 	return (int)ps_syscall5(SYS_io_getevents, context, least, most, events, timeout);
+}
+
+int ps_kernel_getevents(aio_context_t context, long least, long most, struct io_event *events,
+			struct timespec *timeout, const sigset_t *mask)
+{
+	return getevents(true, context, least, most, events, timeout, mask);
+}
+
+int ps_kernel_getevents_ours(aio_context_t context, long least, long most, struct io_event *events,
+			     struct timespec *timeout, const sigset_t *mask)
+{
+	const bool at_once = timeout != NULL && timeout->tv_sec == 0 && timeout->tv_nsec == 0;
+
+	return getevents(at_once || !only_libaio, context, least, most, events, timeout, mask);
 }

@@ -56,4 +56,13 @@ int ps_kernel_cancel(aio_context_t context, struct iocb *iocb, struct io_event *
 int ps_kernel_getevents(aio_context_t context, long least, long most, struct io_event *events,
 			struct timespec *timeout, const sigset_t *mask);
 
+/*
+ * The same two of a context whose magic was right when it was set up. Where libaio itself comes next the kernel is
+ * entered from here, which spares what libaio adds; but libaio is asked at once for events, for it looks whether
+ * there are any without entering the kernel.
+ */
+int ps_kernel_submit_ours(aio_context_t context, long count, struct iocb **iocbs);
+int ps_kernel_getevents_ours(aio_context_t context, long least, long most, struct io_event *events,
+			     struct timespec *timeout, const sigset_t *mask);
+
 #endif
