@@ -65,11 +65,11 @@ void ps_cuda_cover(const void *pointer);
 bool ps_cuda_block_flags(const void *pointer, unsigned *flags);
 
 /*
- * Around a call that ends a context: before it our registrations go; after it they are made again if
- * the thread has a context still. What CUDA had allocated and registered in the one that ended is gone
- * too; context is NULL if the call failed.
+ * Around a call that ends a context: before it our registrations go, if some were made in it or that is
+ * not known (NULL); after it they are made again if the thread has a context still. What CUDA had
+ * allocated and registered in the one that ended is gone too; context is NULL if the call failed.
  */
-void ps_cuda_before_context_ends(void);
+void ps_cuda_before_context_ends(ps_cu_context context);
 void ps_cuda_after_context_ended(ps_cu_context context);
 
 /* The program unmaps or replaces memory: what CUDA had registered there is unregistered. */
@@ -86,5 +86,8 @@ bool ps_cuda_takes_registered(void);
 
 /* The context of the calling thread, or NULL. */
 ps_cu_context ps_cuda_context(void);
+
+/* May memory of ours be registered in this context? true for NULL. */
+bool ps_cuda_holds(ps_cu_context context);
 
 #endif

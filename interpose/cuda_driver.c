@@ -63,8 +63,14 @@ static const struct {
 #undef WANTED
 };
 
-/* The context that the heap's memory was registered in; unregistering needs one. */
+/* The context that the heap's memory was registered in last; unregistering needs one. */
 static _Atomic(ps_cu_context) registered_in;
+
+/* All in which some was, and which did not end: one that ends takes what is registered in it along. */
+#define HOLDERS 32
+static _Atomic(ps_cu_context) holders[HOLDERS];
+/* There were more than there is room for: any may be one. */
+static atomic_bool more_holders;
 
 ps_cu_context ps_cuda_context(void)
 {
@@ -73,6 +79,30 @@ ps_cu_context ps_cuda_context(void)
 	if (ps_driver == NULL || driver.cuCtxGetCurrent(&context) != PS_CUDA_SUCCESS)
 		return NULL;
 	return context;
+}
+
+static void note_holder(ps_cu_context context)
+{
+	for (unsigned i = 0; i < HOLDERS; i++) {
+		ps_cu_context holder = atomic_load_explicit(&holders[i], memory_order_relaxed);
+
+		if (holder == context ||
+		    (holder == NULL &&
+		     (atomic_compare_exchange_strong(&holders[i], &holder, context) ||
+		      holder == context)))
+			return;
+	}
+	atomic_store(&more_holders, true);
+}
+
+bool ps_cuda_holds(ps_cu_context context)
+{
+	if (context == NULL || atomic_load(&more_holders))
+		return true;
+	for (unsigned i = 0; i < HOLDERS; i++)
+		if (atomic_load(&holders[i]) == context)
+			return true;
+	return false;
 }
 
 /* Relaxes this thread's capture mode; returns what it was. */
@@ -104,8 +134,12 @@ static int register_memory(void *address, size_t length)
 	/* The memory is ours alone: a registration that is there is one that outlived what we knew. */
 	if (r == PS_CUDA_ALREADY_REGISTERED)
 		r = PS_CUDA_SUCCESS;
-	if (r == PS_CUDA_SUCCESS)
-		atomic_store(&registered_in, ps_cuda_context());
+	if (r == PS_CUDA_SUCCESS) {
+		const ps_cu_context context = ps_cuda_context();
+
+		atomic_store(&registered_in, context);
+		note_holder(context);
+	}
 	return r;
 }
 
@@ -368,6 +402,10 @@ static void ended(ps_cu_context context)
 
 	if (context != NULL)
 		atomic_compare_exchange_strong(&registered_in, &registered, NULL);
+	for (unsigned i = 0; context != NULL && i < HOLDERS; i++) {
+		registered = context;
+		atomic_compare_exchange_strong(&holders[i], &registered, NULL);
+	}
 	ps_cuda_after_context_ended(context);
 }
 
@@ -376,7 +414,7 @@ static int end_context(enum ps_cu_function function, ps_cu_context context)
 	int (*real)(ps_cu_context);
 	int r;
 
-	ps_cuda_before_context_ends();
+	ps_cuda_before_context_ends(context);
 	*(void **)&real = original(function);
 	/* Raised, because the driver unmaps what it had allocated in the context. */
 	ps_thread.depth++;
@@ -439,7 +477,7 @@ static int release_primary(enum ps_cu_function function, ps_cu_device device)
 	int r = call_for_device(function, device, &ends);
 
 	if (context != NULL && ends) {
-		ps_cuda_before_context_ends();
+		ps_cuda_before_context_ends(context);
 		ended(context);
 	}
 	return r;
@@ -452,7 +490,7 @@ static int reset_primary(enum ps_cu_function function, ps_cu_device device)
 	int r;
 
 	if (context != NULL)
-		ps_cuda_before_context_ends();
+		ps_cuda_before_context_ends(context);
 	r = call_for_device(function, device, &ends);
 	if (context != NULL)
 		ended(ends ? context : NULL);

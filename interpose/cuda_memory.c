@@ -358,9 +358,9 @@ bool ps_cuda_block_flags(const void *pointer, unsigned *flags)
 	return true;
 }
 
-void ps_cuda_before_context_ends(void)
+void ps_cuda_before_context_ends(ps_cu_context context)
 {
-	if (!passes())
+	if (!passes() && ps_cuda_holds(context))
 		ps_registration_drop_all();
 }
 

@@ -243,7 +243,7 @@ static int do_cudaDeviceReset(struct runtime *copy)
 	int (*real)(void);
 	int r = PS_CUDA_INSUFFICIENT_DRIVER;
 
-	ps_cuda_before_context_ends();
+	ps_cuda_before_context_ends(context);
 	*(void **)&real = original(copy, PS_CUDART_DEVICE_RESET);
 	if (real != NULL) {
 		ps_thread.depth++;

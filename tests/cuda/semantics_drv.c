@@ -183,9 +183,17 @@ static void contexts(void)
 	static char memory[2][4096];
 	ps_cu_context first = start(), second = NULL;
 	void *before = NULL, *block = NULL, *large = NULL, *after = NULL;
+	unsigned long calls;
 
 	GIVES(cuMemHostAlloc(&before, MIB, 0));
 	GIVES(cuMemHostRegister_v2(memory[0], 4096, 0));
+	/* As FFmpeg has one for decoding. What is registered in another is not its business. */
+	calls = fake_cuda_calls("cuMemHostUnregister");
+	GIVES(cuCtxCreate_v2(&second, 0, 0));
+	GIVES(cuCtxSetCurrent(first));
+	GIVES(cuCtxDestroy_v2(second));
+	VALUE("unregistered when a context ends that has nothing",
+	      fake_cuda_calls("cuMemHostUnregister") - calls);
 	GIVES(cuCtxCreate_v2(&second, 0, 0));
 	GIVES(cuMemHostAlloc(&block, MIB, 0));
 	GIVES(cuMemHostAlloc(&large, 20 * MIB, 0));
