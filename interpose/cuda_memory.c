@@ -54,8 +54,12 @@ static void track(void *base, size_t length, enum ps_tracked_kind kind, unsigned
 	/* Whoever only registers has not made us look for it. */
 	if (kind <= PS_TRACKED_BLOCK && ps_cuda_find_driver())
 		range.context = (uintptr_t)ps_cuda_context();
-	/* It may be freed before it is unregistered, and the C library unmaps without telling us. */
-	ps_malloc_watch_foreign();
+	/*
+	 * Registered memory may be freed before it is unregistered, and the C library unmaps without telling us.
+	 * What CUDA allocated never comes to free(), which watching makes dearer for good.
+	 */
+	if (kind != PS_TRACKED_ALLOCATED)
+		ps_malloc_watch_foreign();
 	if (ps_tracked_add(&range) < 0)
 		ps_log_once(PS_LOG_WARN,
 			    "%zu bytes that CUDA pinned at %p are not accounted for: no memory for "
