@@ -133,6 +133,9 @@ int ps_cuda_allocate(struct ps_cuda_allocator *how, void **pointer, size_t size,
 	r = how->prepare(how->self);
 	if (r != PS_CUDA_NO_DRIVER && (r != 0 || !ps_cuda_takes_registered()))
 		return allocate_really(how, pointer, size, flags);
+	/* It would be registered in pieces, and the driver refuses copies that lie in two. */
+	if (ps_driver != NULL && size > ps_driver->piece)
+		return allocate_really(how, pointer, size, flags);
 	block = take_block(how->entry, size, &r);
 	if (block != NULL) {
 		ps_heap_set_flags(block, flags);
