@@ -38,6 +38,13 @@ void ps_registration_drop_all(void);
 void ps_registration_cover_all(void);
 
 /*
+ * Says, once, what a fork costs now that much is registered. The driver holds the pages for a device, so the kernel
+ * cannot share them with the child until one of the two writes (fork(2), page_maybe_dma_pinned() in
+ * Documentation/core-api/pin_user_pages.rst): it copies them. Any thread, no lock held.
+ */
+void ps_registration_before_fork(void);
+
+/*
  * Frees a block of the CUDA heap once the device can no longer be using it: cudaFreeHost() waits for
  * the device, and a copy from the block may be under way. The block is parked; the device is waited
  * for here when many or much is parked, and by ps_registration_unpark(). call as in ps_heap_free().

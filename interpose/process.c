@@ -27,6 +27,7 @@
 #include "next.h"
 #include "os.h"
 #include "own_stack.h"
+#include "registration.h"
 #include "report.h"
 #include "syscall.h"
 #include "table.h"
@@ -171,6 +172,7 @@ static void fork_prepare(void)
 	from_handler = ps_thread.depth > 0;
 	if (from_handler)
 		return;
+	ps_registration_before_fork();
 	ps_foreign_fork_prepare();
 	ps_tracked_fork_prepare();
 	ps_heap_fork_prepare();

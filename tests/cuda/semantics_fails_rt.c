@@ -259,6 +259,24 @@ static void child(void)
 	DO(cudaHostUnregister(memory));
 }
 
+/* With so much registered that the kernel takes long to copy it to each. */
+static void children(void)
+{
+	void *block = NULL;
+	int status = -1;
+	pid_t pid;
+
+	DO(cudaHostAlloc(&block, 256 * MIB, 0));
+	for (int i = 0; i < 2; i++) {
+		pid = fork();
+		if (pid == 0)
+			_exit(0);
+		waitpid(pid, &status, 0);
+		check(status == 0, "child %d ends with 0 (%#x)", i, (unsigned)status);
+	}
+	DO(cudaFreeHost(block));
+}
+
 /* Threads that allocate, copy and free at once; the data tell. */
 static void *worker(void *argument)
 {
@@ -303,10 +321,15 @@ static void threads(void)
 }
 
 static const struct cases cases[] = {
-	{ "capturing", capturing }, { "child", child },
-	{ "fallback", fallback },   { "foreign", foreign },
-	{ "refused", refused },     { "register_fails", register_fails },
-	{ "threads", threads },     { "unregister_fails", unregister_fails },
+	{ "capturing", capturing },
+	{ "child", child },
+	{ "children", children },
+	{ "fallback", fallback },
+	{ "foreign", foreign },
+	{ "refused", refused },
+	{ "register_fails", register_fails },
+	{ "threads", threads },
+	{ "unregister_fails", unregister_fails },
 };
 
 int main(int count, char **argument)
