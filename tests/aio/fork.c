@@ -102,6 +102,53 @@ static void one_child(const struct way *way, io_context_t context, int fd, int d
 		say("# status %d\n", status);
 }
 
+/* Kibibytes of this process that no other has: of a child that has just begun, what the fork copied. */
+static long own_kib(void)
+{
+	FILE *file = fopen("/proc/self/smaps_rollup", "re");
+	char line[200];
+	long kib = 0;
+
+	while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+		(void)sscanf(line, "Private_Dirty: %ld", &kib);
+	if (file != NULL)
+		fclose(file);
+	return kib;
+}
+
+/* The kernel copies what a ring has registered, at once, instead of sharing it until somebody writes. */
+static void not_copied(const struct way *way, io_context_t context, int fd)
+{
+	const long large_kib = 8L * 1024;
+	char *large = buffer((size_t)large_kib << 10);
+	long kib = -1;
+	int ends[2];
+
+	watch("what a fork copies");
+	memset(large, 1, (size_t)large_kib << 10);
+	need(pipe(ends) == 0, "pipe");
+	for (int round = 0; round < 2; round++) {
+		struct io_event event[REQUESTS];
+		pid_t pid;
+
+		need(submit_blocks(context, fd, iocb, large, BLOCK, REQUESTS, -1) == REQUESTS &&
+			     reap(context, REQUESTS, event) == REQUESTS,
+		     "reads");
+		pid = fork_watched();
+		if (pid == 0) {
+			kib = own_kib();
+			_exit(write(ends[1], &kib, sizeof(kib)) == sizeof(kib) ? 0 : 1);
+		}
+		need(child_ends(pid) == 0 && read(ends[0], &kib, sizeof(kib)) == sizeof(kib),
+		     "a child that counts");
+		check(kib < large_kib / 4, "%s: fork %d copies no memory that was read into (%s)",
+		      way->name, round, kib < large_kib / 4 ? "little" : "much");
+	}
+	close(ends[0]);
+	close(ends[1]);
+	free(large);
+}
+
 /* A context of the parent's that is unused, and one that is used, at the same time as the child's. */
 static void ids(const struct way *way, int fd)
 {
@@ -308,6 +355,7 @@ int main(int argc, char **argv)
 			for (int i = 0; i < 4; i++)
 				one_child(way, context, fd, does, i & 1, i & 2);
 		one_child(way, context_for(REQUESTS), fd, USES, true, false);
+		not_copied(way, context, fd);
 		ids(way, fd);
 		daemons(way, fd);
 		spawned(way, fd);
