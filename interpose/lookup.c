@@ -125,8 +125,22 @@ static const void *cuda_library_of(void *handle, const char *name, void *found)
 	return info.dli_fbase;
 }
 
+/* Is this code of a driver? The one of WSL is a front that looks up, at each call, the driver behind it. */
+static bool is_in_driver(const void *code)
+{
+	const char *slash;
+	Dl_info info;
+
+	if (dladdr(code, &info) == 0 || info.dli_fname == NULL)
+		return false;
+	slash = strrchr(info.dli_fname, '/');
+	return strncmp(slash != NULL ? slash + 1 : info.dli_fname, "libcuda.so", 10) == 0;
+}
+
+/* dlsym.S jumps here, so whoever it returns to is the caller of dlsym. */
 void *ps_dlsym_candidate(void *handle, const char *name)
 {
+	const void *caller = __builtin_return_address(0);
 	void *found = ps_dlsym_next(handle, name);
 	const struct ps_hook *hook;
 	const void *base;
@@ -140,7 +154,7 @@ void *ps_dlsym_candidate(void *handle, const char *name)
 		return found;
 	saved = errno;
 	base = cuda_library_of(handle, name, found);
-	answer = base != NULL ? ps_hook_for(name, found, base) : found;
+	answer = base != NULL && !is_in_driver(caller) ? ps_hook_for(name, found, base) : found;
 	if (answer != found)
 		ps_count_reached(PINSHIM_REACHED_DLSYM);
 	errno = saved;
