@@ -63,9 +63,14 @@ static uint32_t next_run(uint32_t first)
 static int unmap(void *address, size_t length)
 {
 	void *same;
+	const int r = ps_os_mmap(address, length, PROT_NONE,
+				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0,
+				 &same);
 
-	return ps_os_mmap(address, length, PROT_NONE,
-			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0, &same);
+	/* As the rest of the window, with which it is one mapping again. */
+	if (r == 0)
+		(void)ps_os_madvise(address, length, MADV_DONTDUMP);
+	return r;
 }
 
 /*
@@ -132,6 +137,8 @@ static int pin_memory(void *address, size_t length, const char **call, size_t *a
 		return r;
 	/* Refused by kernels built without huge pages: the memory is as good, only slower. */
 	(void)ps_os_madvise(address, length, advice);
+	/* The window is in no core file, but blocks are. */
+	(void)ps_os_madvise(address, length, MADV_DODUMP);
 	if (length >= PS_POPULATE_PARALLEL)
 		return lock_large(address, length, call, arrived);
 	*call = "mlock";

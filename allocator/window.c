@@ -17,9 +17,6 @@
 /* Notes are made accessible for this many granules (1 GiB of window) at a time. */
 #define COMMIT_STEP 512
 
-/* Between the window and our own code: room for what the program maps. */
-#define WINDOW_DISTANCE ((uintptr_t)4 << 40)
-
 #define WINDOW_MIN ((size_t)64 << 20)
 #define WINDOW_DEFAULT ((size_t)1 << 40)
 #define ORIGINS_PER_GRANULE (PS_GRANULE >> PS_QUANTUM_SHIFT)
@@ -36,18 +33,28 @@ static size_t page_up(size_t bytes)
 }
 
 /*
- * Where length bytes are best reserved: far below our code, and not where the kernel would put them, next to
- * it. Libraries that are loaded later would then lie beyond a TiB of window, and processors predict calls
- * over so great a distance badly: a training step of a small PyTorch model took 2 to 3 % longer.
- * NULL, the kernel's choice, where there is no such place; it also chooses if something lies there.
+ * Reserves length bytes far below our code, and not where the kernel would put them, next to it. Libraries that are
+ * loaded later would then lie beyond a TiB of window, and processors predict calls over so great a distance
+ * badly: a training step of a small PyTorch model took 2 to 3 % longer. Where something lies there already,
+ * or there is no such place, the kernel chooses. 0 or -errno of mmap.
  */
-static void *best_place(size_t length)
+static int reserve_addresses(size_t length, void **start)
 {
+	static const uintptr_t distances[] = { (uintptr_t)4 << 40, (uintptr_t)1 << 40, 0 };
 	const uintptr_t code = (uintptr_t)&ps_window;
 
-	if (length > code || code - length <= WINDOW_DISTANCE)
-		return NULL;
-	return (void *)((code - length - WINDOW_DISTANCE) & ~(PS_GRANULE - 1));
+	for (size_t i = 0;; i++) {
+		const uintptr_t below = length + distances[i];
+		const uintptr_t place = distances[i] > 0 && code > below
+						? (code - below) & -PS_GRANULE
+						: 0;
+		const int r = ps_os_mmap((void *)place, length, PROT_NONE,
+					 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, start);
+
+		if (r < 0 || distances[i] == 0 || *start == (void *)place)
+			return r;
+		ps_os_munmap(*start, length);
+	}
 }
 
 /* Lays window and notes out in one reservation for size bytes of window. 0 or -errno of mmap. */
@@ -62,10 +69,11 @@ static int reserve(size_t size)
 	uintptr_t base;
 	int r;
 
-	r = ps_os_mmap(best_place(total), total, PROT_NONE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, &start);
+	r = reserve_addresses(total, &start);
 	if (r < 0)
 		return r;
+	/* Debuggers that write core files (gcore) write what is reserved, too, if they are not told. */
+	(void)ps_os_madvise(start, total, MADV_DONTDUMP);
 	reservation = start;
 	reservation_length = total;
 	base = ((uintptr_t)start + PS_GRANULE - 1) & ~(PS_GRANULE - 1);

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# Where the addresses lie that are reserved for the heap: not between the program and what it loads later.
-# Processors predict calls over more than 4 GiB badly.
+# Where the addresses lie that are reserved for the heap: not between the program and what it loads later,
+# for processors predict calls over more than 4 GiB badly; and that nobody writes them to a core file.
 . "$(dirname "$0")/../lib/case.sh"
 . "$(dirname "$0")/lib.bash"
 need setarch
@@ -40,5 +40,19 @@ if unlimited_stack true 2>/dev/null; then
 	near "stack without limit" unlimited_stack "${pinned[@]}" PINSHIM_MALLOC=4K-
 else
 	skip "stack without limit" "the limit is hard"
+fi
+
+# What a debugger leaves out of a core file (gcore, which writes all 1 TiB of what is reserved otherwise).
+# shellcheck disable=SC2016 # awk's
+flags='/^[0-9a-f]+-/ { rights = $2 } /^Size:/ { kib = $2 } /^VmFlags:/ {
+	print (kib > 2 ^ 29 ? "reserved" : / lo( |$)/ ? "locked" : "other"), / dd( |$)/ ? "left out" : "written", rights }'
+"${pinned[@]}" PINSHIM_MALLOC=1- awk "$flags" /proc/self/smaps | sort -u >"$TMP/flags"
+check "what is reserved is in no core file" grep -qx 'reserved left out ---p' "$TMP/flags"
+check "none of it" test "$(grep -c '^reserved' "$TMP/flags")" = 1
+if locks; then
+	check "blocks are in core files" grep -qx 'locked written rw-p' "$TMP/flags"
+	check "all of them" test "$(grep -c '^locked left out' "$TMP/flags")" = 0
+else
+	skip "blocks are in core files" "no memory may be locked"
 fi
 finish
