@@ -18,6 +18,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "chunk.h"
 #include "config.h"
@@ -29,6 +30,9 @@
 #include "slab.h"
 #include "syscall.h"
 #include "window.h"
+
+/* What jemalloc maps at its start, at most. */
+#define START_BYTES ((size_t)8 << 20)
 
 #define ARENAS_MAX 8
 
@@ -264,18 +268,33 @@ static unsigned arenas_wanted(void)
 	return cores < ARENAS_MAX ? cores : ARENAS_MAX;
 }
 
-/* jemalloc's first call. Its start lock held. */
-static void start_jemalloc(void)
+/* Is there room for what jemalloc maps at its start? It does not survive there being none. */
+static bool has_room(void)
+{
+	void *memory;
+
+	if (ps_os_mmap(NULL, START_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		       0, &memory) < 0)
+		return false;
+	ps_os_munmap(memory, START_BYTES);
+	return true;
+}
+
+/* jemalloc's first call. Its start lock held. false where it cannot start now. */
+static bool start_jemalloc(void)
 {
 	const char *version;
 	size_t length = sizeof(version);
 
 	if (jemalloc_start.ready)
-		return;
+		return true;
+	if (!has_room())
+		return false;
 	/* An extra page for each block would double the cost of small ones (jemalloc#1098). */
 	psje_opt_cache_oblivious = false;
 	psje_mallctl("version", &version, &length, NULL, 0);
 	jemalloc_start.ready = true;
+	return true;
 }
 
 static void purge(unsigned index)
@@ -306,7 +325,8 @@ static void make_arenas_locked(void *argument)
 	const unsigned wanted = arenas_wanted();
 	unsigned made = 0;
 
-	start_jemalloc();
+	if (!start_jemalloc())
+		return;
 	give_inherited(heap);
 	heap->hooks = (extent_hooks_t){
 		.alloc = hook_alloc,
@@ -368,11 +388,14 @@ static void *try_arenas(struct heap_state *heap, unsigned arenas, size_t size, i
 	return NULL;
 }
 
-static void last_refusal(struct heap_state *heap, struct ps_refusal *why)
+/* Why nothing of size bytes was to be had: what was refused last, or memory for jemalloc itself. */
+static void last_refusal(struct heap_state *heap, size_t size, struct ps_refusal *why)
 {
 	ps_lock(&heap->carve);
 	*why = heap->refusal;
 	ps_unlock(&heap->carve);
+	if (why->asked == 0)
+		ps_budget_kernel_refused("mmap", ENOMEM, size, why);
 }
 
 void *ps_arena_alloc(enum ps_heap which, size_t size, size_t align, bool zero,
@@ -386,7 +409,7 @@ void *ps_arena_alloc(enum ps_heap which, size_t size, size_t align, bool zero,
 	void *block;
 
 	if (knew && size >= atomic_load_explicit(&heap->no_block, memory_order_relaxed)) {
-		last_refusal(heap, why);
+		last_refusal(heap, size, why);
 		return NULL;
 	}
 	if (arenas == 0)
@@ -394,11 +417,11 @@ void *ps_arena_alloc(enum ps_heap which, size_t size, size_t align, bool zero,
 	block = try_arenas(heap, arenas, size, flags);
 	if (block != NULL)
 		return block;
-	last_refusal(heap, why);
+	last_refusal(heap, size, why);
 	if (!knew && ps_heap_make_room(why)) {
 		block = try_arenas(heap, arenas, size, flags);
 		if (block == NULL)
-			last_refusal(heap, why);
+			last_refusal(heap, size, why);
 	}
 	if (block == NULL)
 		ps_fits_not(&heap->no_block, size);

@@ -70,4 +70,17 @@ run_cases "small stack, LIMIT=16M" preload PINSHIM_MALLOC=64K- PINSHIM_LIMIT=16M
 	PINSHIM_STATS=off -- "$PROGRAMS/small_stack" 20
 echo >&"$holder"
 wait
+# A limit on addresses that is lowered below what is reserved before the heap is used first: then nothing more
+# can be mapped by anybody.
+preload PINSHIM_MALLOC=5M-6M PINSHIM_STATS=off -- python3 -c '
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+try:
+    bytearray(5500000)
+except MemoryError:
+    print("refused")
+' >"$TMP/out" 2>"$TMP/err"
+check "addresses limited while it runs: it goes on" test "$?,$(<"$TMP/out")" = 0,refused
+check "addresses limited while it runs: one line says what was refused" test \
+	"$(message_count "$TMP/err"),$(message_count "$TMP/err" 'refused: mmap: Cannot allocate memory')" = 1,1
 finish
