@@ -6,6 +6,7 @@
 
 #include "fault.h"
 #include "syscall.h"
+#include "text.h"
 
 /* The next library's, NULL where there is none. Written once, at start-up. */
 static struct {
@@ -37,15 +38,13 @@ static int answer(int result)
 static bool is_libaios(void *function)
 {
 	static const char name[] = "libaio.so";
-	const char *last;
 	Dl_info info;
 
 	if (function == NULL)
 		return true;
 	if (dladdr(function, &info) == 0 || info.dli_fname == NULL)
 		return false;
-	last = strrchr(info.dli_fname, '/');
-	return strncmp(last != NULL ? last + 1 : info.dli_fname, name, sizeof(name) - 1) == 0;
+	return strncmp(ps_base_name(info.dli_fname), name, sizeof(name) - 1) == 0;
 }
 
 void ps_kernel_resolve(void)

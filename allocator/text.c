@@ -399,6 +399,13 @@ static void strip_suffix(char *string, const char *suffix)
 		string[length - cut] = '\0';
 }
 
+const char *ps_base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash != NULL ? slash + 1 : path;
+}
+
 const char *ps_text_program(void)
 {
 	static char program[256];
@@ -412,8 +419,7 @@ const char *ps_text_program(void)
 	if (ps_os_readlink("/proc/self/exe", path, sizeof(path)) < 0)
 		return "?";
 	strip_suffix(path, " (deleted)");
-	base = strrchr(path, '/');
-	base = base != NULL ? base + 1 : path;
+	base = ps_base_name(path);
 	/* Threads that come here together store the same bytes, so no lock is needed. */
 	for (i = 0; i < sizeof(program) - 1 && base[i] != '\0'; i++)
 		__atomic_store_n(&program[i], base[i], __ATOMIC_RELAXED);

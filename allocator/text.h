@@ -56,6 +56,9 @@ const char *ps_text_find_field(const char *text, const char *name);
  */
 int ps_text_add_pattern(struct ps_text *text, const char *pattern);
 
+/* The last component of a path: what follows the last slash. */
+const char *ps_base_name(const char *path);
+
 /* The program's name: base name of /proc/self/exe, or "?". Cached; valid for ever. */
 const char *ps_text_program(void);
 

@@ -55,14 +55,6 @@ void *ps_hook_for(const char *name, void *real, const void *base)
 	return hook->hook;
 }
 
-/* Is this the file of a libcudart (libcudart-9335f6a2.so.12 is), or of a driver? */
-static bool is_library(const char *path, bool runtime)
-{
-	const char *prefix = runtime ? "libcudart" : "libcuda.so", *slash = strrchr(path, '/');
-
-	return strncmp(slash != NULL ? slash + 1 : path, prefix, strlen(prefix)) == 0;
-}
-
 struct search {
 	bool runtime;
 	char path[PATH_MAX];
@@ -74,7 +66,8 @@ static int look_at(struct dl_phdr_info *object, size_t size, void *context)
 	const size_t length = strlen(object->dlpi_name);
 
 	(void)size;
-	if (length >= sizeof(search->path) || !is_library(object->dlpi_name, search->runtime))
+	if (length >= sizeof(search->path) ||
+	    !ps_is_cuda_library(object->dlpi_name, search->runtime))
 		return 0;
 	memcpy(search->path, object->dlpi_name, length + 1);
 	return 1;

@@ -12,6 +12,7 @@
 #include "config.h"
 #include "counters.h"
 #include "proc_address.h"
+#include "text.h"
 #include "window.h"
 
 /* dlsym.S calls these, and nobody else. */
@@ -94,13 +95,11 @@ const struct ps_hook *ps_hook_find(const char *name)
 	return &ps_cuda_hooks[low];
 }
 
-/* libcuda.so.1, the toolkit's stub; libcudart.so.13, PyTorch's libcudart-9335f6a2.so.12. */
-static bool is_cuda_library(const char *path)
+bool ps_is_cuda_library(const char *path, bool runtime)
 {
-	const char *slash = strrchr(path, '/');
-	const char *base = slash != NULL ? slash + 1 : path;
+	const char *prefix = runtime ? "libcudart" : "libcuda.so";
 
-	return strncmp(base, "libcuda.so", 10) == 0 || strncmp(base, "libcudart", 9) == 0;
+	return strncmp(ps_base_name(path), prefix, strlen(prefix)) == 0;
 }
 
 /*
@@ -120,21 +119,20 @@ static const void *cuda_library_of(void *handle, const char *name, void *found)
 			return NULL;
 		}
 	}
-	if (dladdr(found, &info) == 0 || info.dli_fname == NULL || !is_cuda_library(info.dli_fname))
+	if (dladdr(found, &info) == 0 || info.dli_fname == NULL)
 		return NULL;
-	return info.dli_fbase;
+	return ps_is_cuda_library(info.dli_fname, true) || ps_is_cuda_library(info.dli_fname, false)
+		       ? info.dli_fbase
+		       : NULL;
 }
 
 /* Is this code of a driver? The one of WSL is a front that looks up, at each call, the driver behind it. */
 static bool is_in_driver(const void *code)
 {
-	const char *slash;
 	Dl_info info;
 
-	if (dladdr(code, &info) == 0 || info.dli_fname == NULL)
-		return false;
-	slash = strrchr(info.dli_fname, '/');
-	return strncmp(slash != NULL ? slash + 1 : info.dli_fname, "libcuda.so", 10) == 0;
+	return dladdr(code, &info) != 0 && info.dli_fname != NULL &&
+	       ps_is_cuda_library(info.dli_fname, false);
 }
 
 /* dlsym.S jumps here, so whoever it returns to is the caller of dlsym. */

@@ -31,6 +31,9 @@ const struct ps_hook *ps_hook_find(const char *name);
  */
 void *ps_hook_for(const char *name, void *real, const void *base);
 
+/* Is this the path of a libcudart (libcudart-9335f6a2.so.12, PyTorch's, is), or of a driver (libcuda.so.1)? */
+bool ps_is_cuda_library(const char *path, bool runtime);
+
 /* The next dlsym after ours, which may be another interposer's; dlsym.S jumps through it. */
 extern void *(*ps_dlsym_next)(void *handle, const char *name) __attribute__((visibility("hidden")));
 

@@ -30,13 +30,6 @@ struct cache_entry {
 
 static const char *const standard_directories[] = { "/lib64", "/usr/lib64", "/lib", "/usr/lib" };
 
-const char *ps_base_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 int ps_object_open(struct ps_object *object, const char *path)
 {
 	struct ps_text text = PS_TEXT_INIT(object->path);

@@ -31,7 +31,4 @@ void ps_object_close(struct ps_object *object);
 /* Finds a library of this machine by name, or by path where it has a slash. 0; -ENOENT; -ENOMEM. */
 int ps_loader_find(const char *name, const struct ps_needer *needer, struct ps_object *object);
 
-/* The last part of a path. */
-const char *ps_base_name(const char *path);
-
 #endif
