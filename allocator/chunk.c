@@ -63,14 +63,8 @@ static uint32_t next_run(uint32_t first)
 static int unmap(void *address, size_t length)
 {
 	void *same;
-	const int r = ps_os_mmap(address, length, PROT_NONE,
-				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0,
-				 &same);
 
-	/* As the rest of the window, with which it is one mapping again. */
-	if (r == 0)
-		(void)ps_os_madvise(address, length, MADV_DONTDUMP);
-	return r;
+	return ps_window_vacate(address, length, MAP_FIXED, &same);
 }
 
 /*

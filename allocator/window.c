@@ -32,6 +32,17 @@ static size_t page_up(size_t bytes)
 	return (bytes + 65535) & ~(size_t)65535;
 }
 
+int ps_window_vacate(void *address, size_t length, int flags, void **start)
+{
+	const int r = ps_os_mmap(address, length, PROT_NONE,
+				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0, start);
+
+	/* Debuggers that write core files (gcore) write what is reserved, too, if they are not told. */
+	if (r == 0)
+		(void)ps_os_madvise(*start, length, MADV_DONTDUMP);
+	return r;
+}
+
 /*
  * Reserves length bytes far below our code, and not where the kernel would put them, next to it. Libraries that are
  * loaded later would then lie beyond a TiB of window, and processors predict calls over so great a distance
@@ -40,21 +51,22 @@ static size_t page_up(size_t bytes)
  */
 static int reserve_addresses(size_t length, void **start)
 {
-	static const uintptr_t distances[] = { (uintptr_t)4 << 40, (uintptr_t)1 << 40, 0 };
+	static const uintptr_t distances[] = { (uintptr_t)4 << 40, (uintptr_t)1 << 40 };
 	const uintptr_t code = (uintptr_t)&ps_window;
 
-	for (size_t i = 0;; i++) {
+	for (size_t i = 0; i < sizeof(distances) / sizeof(distances[0]); i++) {
 		const uintptr_t below = length + distances[i];
-		const uintptr_t place = distances[i] > 0 && code > below
-						? (code - below) & -PS_GRANULE
-						: 0;
-		const int r = ps_os_mmap((void *)place, length, PROT_NONE,
-					 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, start);
+		void *place = (void *)((code - below) & -PS_GRANULE);
+		int r;
 
-		if (r < 0 || distances[i] == 0 || *start == (void *)place)
+		if (code <= below)
+			continue;
+		r = ps_window_vacate(place, length, 0, start);
+		if (r < 0 || *start == place)
 			return r;
 		ps_os_munmap(*start, length);
 	}
+	return ps_window_vacate(NULL, length, 0, start);
 }
 
 /* Lays window and notes out in one reservation for size bytes of window. 0 or -errno of mmap. */
@@ -72,8 +84,6 @@ static int reserve(size_t size)
 	r = reserve_addresses(total, &start);
 	if (r < 0)
 		return r;
-	/* Debuggers that write core files (gcore) write what is reserved, too, if they are not told. */
-	(void)ps_os_madvise(start, total, MADV_DONTDUMP);
 	reservation = start;
 	reservation_length = total;
 	base = ((uintptr_t)start + PS_GRANULE - 1) & ~(PS_GRANULE - 1);

@@ -101,6 +101,13 @@ static inline uint8_t ps_granule_byte(uint32_t index)
  */
 int ps_window_reserve(uint64_t ram);
 
+/*
+ * Maps addresses that nobody can touch, that take no memory and are in no core file, as those of the window are where
+ * there is no chunk: at address, or where the kernel likes, as flags for mmap(2) say. *start is where. 0 or
+ * -errno of mmap. Takes no lock.
+ */
+int ps_window_vacate(void *address, size_t length, int flags, void **start);
+
 /* Gives the reservation back; only for unit tests, when nothing is pinned. */
 void ps_window_release(void);
 

@@ -53,13 +53,8 @@ static void forget(uintptr_t base, uintptr_t end)
 static int reserve(uintptr_t base, uintptr_t end, int flags)
 {
 	void *memory;
-	const int r = ps_os_mmap((void *)base, end - base, PROT_NONE,
-				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0,
-				 &memory);
 
-	if (r == 0)
-		(void)ps_os_madvise(memory, end - base, MADV_DONTDUMP);
-	return r;
+	return ps_window_vacate((void *)base, end - base, flags, &memory);
 }
 
 /* munmap(2) of pages that reach into the window, and have been forgotten. */
