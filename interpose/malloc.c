@@ -131,7 +131,7 @@ static __attribute__((noinline)) void release(void *block, const char *call)
 	errno = saved;
 }
 
-/* malloc() and free() of what may be ours, apart so that the common case saves and loads no register. */
+/* malloc() of what may be ours, apart so that the common case saves and loads no register. */
 static __attribute__((noinline)) void *malloc_served(size_t size)
 {
 	void *block = serve(PINSHIM_ENTRY_MALLOC, size, 0, false);
@@ -146,15 +146,10 @@ PUBLIC void *malloc(size_t size)
 	return ps_next.malloc(size);
 }
 
-static __attribute__((noinline)) void free_ours(void *pointer)
-{
-	release(pointer, "free()");
-}
-
 PUBLIC void free(void *pointer)
 {
 	if (unlikely(ps_in_window(pointer)))
-		free_ours(pointer);
+		release(pointer, "free()");
 	else
 		ps_next.free(pointer);
 }
