@@ -435,16 +435,14 @@ void ps_context_before_thread(void)
 }
 
 /*
- * Can one have it? Others let it go soon, but not this thread, if its signal handler is what ends the
- * process.
+ * Takes it, if it is to be had. Others let it go soon, but not this thread, if its signal handler is what ends
+ * the process, or forks.
  */
-static bool is_to_be_had(struct ps_lock *lock)
+static bool lock_soon(struct ps_lock *lock)
 {
 	for (unsigned tries = 0; tries < 100; tries++) {
-		if (ps_try_lock(lock)) {
-			ps_unlock(lock);
+		if (ps_try_lock(lock))
 			return true;
-		}
 		ps_os_sleep(PS_MILLISECOND / 10);
 	}
 	return false;
@@ -455,8 +453,10 @@ static void at_exit(struct ps_context *context)
 {
 	if (context->slots == 0 || !ps_try_lock(&context->submission))
 		return;
-	if (is_to_be_had(&context->completion))
+	if (lock_soon(&context->completion)) {
+		ps_unlock(&context->completion);
 		ps_by_ring_drain(context);
+	}
 	ps_unlock(&context->submission);
 }
 
@@ -466,14 +466,13 @@ void ps_context_at_exit(void)
 }
 
 /*
- * What a ring has registered the kernel would copy to the child at once, huge pages piece by piece: 0.3 s for
- * 512 MiB (pages that are pinned for a device are not shared with a child). It is registered again when it
- * is used again. A ring that only another thread may enter, a handle's, keeps what it has.
+ * What a ring has registered the kernel would copy to the child at once, huge pages piece by piece: pages that are
+ * pinned for a device are not shared with a child. It is registered again when it is used again. A ring that
+ * only another thread may enter, a handle's, keeps what it has.
  */
 static void before_fork(struct ps_context *context)
 {
-	if (context->slots == 0 || !is_to_be_had(&context->submission) ||
-	    !ps_try_lock(&context->submission))
+	if (context->slots == 0 || !lock_soon(&context->submission))
 		return;
 	if (context->slots > 0 &&
 	    (context->ring.kind == PS_RING_SHARED || context->maker == ps_os_gettid()))
