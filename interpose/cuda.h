@@ -90,4 +90,7 @@ ps_cu_context ps_cuda_context(void);
 /* May memory of ours be registered in this context? true for NULL. */
 bool ps_cuda_holds(ps_cu_context context);
 
+/* It ended: nothing is registered in it, and it is not borrowed. NULL: does nothing. */
+void ps_cuda_forget_context(ps_cu_context context);
+
 #endif

@@ -105,6 +105,18 @@ bool ps_cuda_holds(ps_cu_context context)
 	return false;
 }
 
+static void forget(_Atomic(ps_cu_context) *place, ps_cu_context context)
+{
+	atomic_compare_exchange_strong(place, &context, NULL);
+}
+
+void ps_cuda_forget_context(ps_cu_context context)
+{
+	forget(&registered_in, context);
+	for (unsigned i = 0; i < HOLDERS; i++)
+		forget(&holders[i], context);
+}
+
 /* Relaxes this thread's capture mode; returns what it was. */
 static int relax(void)
 {
@@ -395,20 +407,6 @@ static int do_cuPointerGetAttributes(unsigned count, int *attributes, void **dat
 	return real != NULL ? real(count, attributes, data, pointer) : PS_CUDA_NOT_INITIALIZED;
 }
 
-/* Nothing is registered in a context that ended; it must not be borrowed. */
-static void ended(ps_cu_context context)
-{
-	ps_cu_context registered = context;
-
-	if (context != NULL)
-		atomic_compare_exchange_strong(&registered_in, &registered, NULL);
-	for (unsigned i = 0; context != NULL && i < HOLDERS; i++) {
-		registered = context;
-		atomic_compare_exchange_strong(&holders[i], &registered, NULL);
-	}
-	ps_cuda_after_context_ended(context);
-}
-
 static int end_context(enum ps_cu_function function, ps_cu_context context)
 {
 	int (*real)(ps_cu_context);
@@ -420,7 +418,7 @@ static int end_context(enum ps_cu_function function, ps_cu_context context)
 	ps_thread.depth++;
 	r = real != NULL ? real(context) : PS_CUDA_NOT_INITIALIZED;
 	ps_thread.depth--;
-	ended(r == PS_CUDA_SUCCESS ? context : NULL);
+	ps_cuda_after_context_ended(r == PS_CUDA_SUCCESS ? context : NULL);
 	return r;
 }
 
@@ -478,7 +476,7 @@ static int release_primary(enum ps_cu_function function, ps_cu_device device)
 
 	if (context != NULL && ends) {
 		ps_cuda_before_context_ends(context);
-		ended(context);
+		ps_cuda_after_context_ended(context);
 	}
 	return r;
 }
@@ -493,7 +491,7 @@ static int reset_primary(enum ps_cu_function function, ps_cu_device device)
 		ps_cuda_before_context_ends(context);
 	r = call_for_device(function, device, &ends);
 	if (context != NULL)
-		ended(ends ? context : NULL);
+		ps_cuda_after_context_ended(ends ? context : NULL);
 	return r;
 }
 

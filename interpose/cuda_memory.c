@@ -376,6 +376,7 @@ void ps_cuda_after_context_ended(ps_cu_context context)
 	struct ps_tracked range;
 	uintptr_t from = 0;
 
+	ps_cuda_forget_context(context);
 	if (passes())
 		return;
 	while (context != NULL && ps_tracked_remove_of((uintptr_t)context, &from, &range))
