@@ -3,14 +3,14 @@
 #
 # What comes between pinshim's library and libaio is asked, as it would be without pinshim, but not libaio.
 . "$(dirname "$0")/../lib/case.sh"
+. "$(dirname "$0")/../preload/lib.bash"
 
 program=$BUILD/tests/aio/opcodes
 [[ -x $program ]] || skip_all "$program is not built"
 mkdir "$TMP/files" "$TMP/named"
 
-# shellcheck disable=SC2086 # CC may have arguments
-check "a library that counts is built" ${CC:-cc} -D_GNU_SOURCE -shared -fPIC -o "$TMP/counting.so" \
-	"$TOP/tests/aio/next_library.c" -ldl
+check "a library that counts is built" compile "$TMP/counting.so" "$TOP/tests/aio/next_library.c" \
+	-shared -fPIC
 cp "$TMP/counting.so" "$TMP/named/libaio.so.9"
 
 # counted LABEL LIBRARY PATTERN: runs the program with the library after pinshim's.

@@ -61,6 +61,7 @@ static void allocating(void)
 
 	/* More than is registered in one call: the driver's own to give or to refuse. */
 	GIVES(cudaHostAlloc(&block, (size_t)65 << 30, 0));
+	GIVES(cudaFreeHost(block));
 	for (unsigned flags = 0; flags < 8; flags++) {
 		for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 			say("flags %u, %zu bytes:\n", flags, sizes[i]);
