@@ -78,8 +78,8 @@ SCRIPTS := $(shell grep -lsE '^\#!.*\b(ba)?sh$$' .ci/* scripts/* tests/run tests
 
 UNIT_TESTS = $(UNIT_SRCS:tests/unit/%.c=$(1)/tests/unit/%)
 PRELOAD_PROGRAMS := $(PRELOAD_SRCS:%.c=$(BUILD)/%)
-# lookup_*.sh and stack.sh build what they need themselves.
-CUDA_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/cuda/lookup_% tests/cuda/stack%,$(CUDA_SRCS)))
+# lookup_*.sh, stack.sh and watch.sh build what they need themselves.
+CUDA_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/cuda/lookup_% tests/cuda/stack% tests/cuda/watch%,$(CUDA_SRCS)))
 # handle.sh and next.sh build what they need themselves.
 AIO_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(filter-out tests/aio/linked% tests/aio/next%,$(AIO_TEST_SRCS)))
 BENCH_PROGRAMS := $(BENCH_SRCS:%.c=$(BUILD)/%) $(patsubst %.cc,$(BUILD)/%,$(wildcard tests/bench/*.cc))
