@@ -19,9 +19,6 @@
 #include "table.h"
 #include "trace.h"
 
-#ifndef MADV_DONTNEED_LOCKED
-#define MADV_DONTNEED_LOCKED 24
-#endif
 #ifndef MAP_HUGE_2MB
 #define MAP_HUGE_2MB (21 << 26)
 #endif
@@ -96,7 +93,7 @@ static int pin_hugetlb(void *address, size_t length, const char **call)
 
 	*call = "hugetlb";
 	/* Populate at once: a pool or cgroup that is empty is an error here, SIGBUS at a touch. */
-	return r < 0 ? r : ps_populate(address, length, NULL);
+	return r < 0 ? r : ps_populate(address, length, false, NULL);
 }
 
 /*
@@ -109,7 +106,7 @@ static int lock_large(void *address, size_t length, const char **call, size_t *a
 
 	*call = "mlock";
 	if (r == 0 || r == -ENOSYS) {
-		r = ps_populate(address, length, arrived);
+		r = ps_populate(address, length, false, arrived);
 		*call = "populating";
 	}
 	if (r == 0 || r == -EINVAL) {

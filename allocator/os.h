@@ -11,11 +11,20 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <sys/types.h>
 
 struct iovec;
 struct rlimit;
 struct stat;
+
+/* Of Linux 5.18 and 6.1, which older headers of the C library do not have. */
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
 
 /* What a test can make fail; the names in PINSHIM_FAULT are the lower-case tails. */
 enum ps_os_call {

@@ -26,6 +26,7 @@
 #include "syscall.h"
 #include "window.h"
 
+#define PAGE ((size_t)4096)
 #define STACK_BYTES ((size_t)16 << 10)
 #define THREADS_MAX 32
 #define PIECE_MOST ((size_t)64 << 20)
@@ -37,11 +38,32 @@ struct job {
 	size_t piece;        /* bytes taken at a time */
 	atomic_size_t taken; /* bytes that somebody populates or has populated */
 	atomic_int error;    /* first -errno, or 0 */
+	bool collapse;       /* into huge pages, as ps_populate() says */
 	bool tell;           /* the budget of what was populated */
 	atomic_size_t told;  /* bytes of it */
 	atomic_int
 		gone[THREADS_MAX]; /* thread id until the kernel clears it (CLONE_CHILD_CLEARTID) */
 };
+
+/*
+ * One page of each granule first, since the kernel refuses a granule without any; then huge pages in their
+ * place. Collapsing what is populated would copy every page. A call ends at the first granule for which
+ * there is no huge page; then they are asked for one by one. -EINVAL: the kernel does not know the advice,
+ * or the setting forbids it.
+ */
+static void collapse(char *start, size_t length)
+{
+	int r;
+
+	for (size_t at = 0; at < length; at += PS_GRANULE)
+		if (ps_os_populate(start + at, PAGE) < 0)
+			return;
+	r = ps_os_madvise(start, length, MADV_COLLAPSE);
+	if (r == 0 || r == -EINVAL || length == PS_GRANULE)
+		return;
+	for (size_t at = 0; at < length; at += PS_GRANULE)
+		(void)ps_os_madvise(start + at, PS_GRANULE, MADV_COLLAPSE);
+}
 
 /* Takes pieces until there are none, or one failed. */
 static void work(struct job *job)
@@ -55,6 +77,8 @@ static void work(struct job *job)
 		if (at >= job->length)
 			return;
 		length = job->length - at < job->piece ? job->length - at : job->piece;
+		if (job->collapse)
+			collapse(job->start + at, length);
 		r = ps_os_populate(job->start + at, length);
 		if (r < 0) {
 			atomic_store_explicit(&job->error, r, memory_order_relaxed);
@@ -139,10 +163,12 @@ static void run_parallel(struct job *job, unsigned threads)
 	ps_os_munmap(stacks, stacks_bytes);
 }
 
-int ps_populate(void *address, size_t length, size_t *arrived)
+int ps_populate(void *address, size_t length, bool collapse, size_t *arrived)
 {
 	const unsigned threads = threads_wanted(length);
-	struct job job = { .start = address, .length = length, .tell = arrived != NULL };
+	struct job job = {
+		.start = address, .length = length, .collapse = collapse, .tell = arrived != NULL
+	};
 
 	/* Several pieces a thread, so that none waits long for the slowest. */
 	job.piece = (length / (threads * (size_t)8) + PS_GRANULE - 1) & ~(PS_GRANULE - 1);

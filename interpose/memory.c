@@ -23,13 +23,6 @@
 #include "os.h"
 
 /* Not in the headers of every C library that we are built with. */
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25
-#endif
-#ifndef MADV_DONTNEED_LOCKED
-#define MADV_DONTNEED_LOCKED 24
-#endif
-
 /* What is done with one part of a range; 0 or -errno, which ends the walk. */
 typedef int part(void *address, size_t length, int argument);
 

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -65,7 +66,7 @@ START_TEST(every_page)
 	ps_config.threads = _i / 6 == 0 ? 1 : _i / 6 == 1 ? 2 : _i / 6 == 2 ? 7 : 100;
 	if (_i % 2)
 		madvise(area, AREA, MADV_HUGEPAGE);
-	ck_assert_int_eq(ps_populate(area, length, NULL), 0);
+	ck_assert_int_eq(ps_populate(area, length, false, NULL), 0);
 	ck_assert_uint_eq(resident(length), length);
 	ck_assert_uint_eq(resident(AREA), length);
 	ck_assert(pinned_is_zero(area, length));
@@ -74,18 +75,55 @@ START_TEST(every_page)
 }
 END_TEST
 
+/* Shared memory, in huge pages if there are any, and whatever is refused there all the same. */
+START_TEST(collapsed)
+{
+	static const struct {
+		enum ps_os_call call;
+		unsigned first, last;
+		int error;
+		const char *name;
+	} faults[] = {
+		{ PS_OS_MADVISE, 0, 0, 0, "nothing" },
+		{ PS_OS_MADVISE, 1, 1, ENOMEM, "the first advice" },
+		{ PS_OS_MADVISE, 2, UINT_MAX, EAGAIN, "all but the first" },
+		{ PS_OS_MADVISE, 1, UINT_MAX, EINVAL, "all" },
+		{ PS_OS_POPULATE, 1, 1, EFAULT, "the first page" },
+	};
+	const char *refused = faults[_i / 2].name;
+	int64_t huge;
+	char *shared;
+
+	ps_config.threads = _i % 2 ? 4 : 1;
+	shared = mmap(area, AREA, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED,
+		      -1, 0);
+	ck_assert_ptr_eq(shared, area);
+	ps_fault_set(faults[_i / 2].call, faults[_i / 2].first, faults[_i / 2].last,
+		     faults[_i / 2].error);
+	ck_assert_int_eq(ps_populate(area, AREA, true, NULL), 0);
+	ps_fault_clear();
+	ck_assert_msg(resident(AREA) == AREA, "refused: %s", refused);
+	ck_assert_msg(pinned_is_zero(area, AREA), "refused: %s", refused);
+	huge = ps_os_huge_bytes(area, AREA);
+	if (huge <= 0 && _i < 2)
+		puts("skip - collapsed: no huge pages to be had, or seen");
+	else if (_i < 4)
+		ck_assert_msg(huge == (int64_t)AREA, "refused: %s", refused);
+}
+END_TEST
+
 START_TEST(threads_that_cannot_be_had)
 {
 	for (unsigned nth = 1; nth <= 4; nth++) {
 		ps_fault_set(PS_OS_CLONE, nth, UINT_MAX, EAGAIN);
-		ck_assert_int_eq(ps_populate(area, AREA, NULL), 0);
+		ck_assert_int_eq(ps_populate(area, AREA, false, NULL), 0);
 		ps_fault_clear();
 		ck_assert_uint_eq(resident(AREA), AREA);
 		madvise(area, AREA, MADV_DONTNEED);
 	}
 	/* Nor stacks for them. */
 	ps_fault_set(PS_OS_MMAP, 1, 1, ENOMEM);
-	ck_assert_int_eq(ps_populate(area, AREA, NULL), 0);
+	ck_assert_int_eq(ps_populate(area, AREA, false, NULL), 0);
 	ps_fault_clear();
 	ck_assert_uint_eq(resident(AREA), AREA);
 }
@@ -97,13 +135,13 @@ START_TEST(errors_are_reported)
 		if (UNDER_TSAN && nth > 1)
 			break; /* one thread, one call */
 		ps_fault_set(PS_OS_POPULATE, nth, nth, EFAULT);
-		ck_assert_int_eq(ps_populate(area, AREA, NULL), -EFAULT);
+		ck_assert_int_eq(ps_populate(area, AREA, false, NULL), -EFAULT);
 		ps_fault_clear();
 		madvise(area, AREA, MADV_DONTNEED);
 	}
 	/* The kernel's own: part of the range is not writable. */
 	ck_assert_int_eq(mprotect(area + 50 * MIB, 4096, PROT_NONE), 0);
-	ck_assert_int_eq(ps_populate(area, AREA, NULL), -EINVAL);
+	ck_assert_int_eq(ps_populate(area, AREA, false, NULL), -EINVAL);
 }
 END_TEST
 
@@ -114,28 +152,28 @@ START_TEST(what_arrived_is_told)
 	size_t arrived = 1;
 
 	ps_config.threads = _i == 0 ? 1 : 4;
-	ck_assert_int_eq(ps_populate(area, AREA, &arrived), 0);
+	ck_assert_int_eq(ps_populate(area, AREA, false, &arrived), 0);
 	ck_assert_uint_eq(arrived, AREA);
 	ck_assert_uint_eq(ps_table()->present_bytes - before, AREA);
 	ps_fault_set(PS_OS_POPULATE, 3, 3, EFAULT);
-	ck_assert_int_eq(ps_populate(area, AREA, &arrived), -EFAULT);
+	ck_assert_int_eq(ps_populate(area, AREA, false, &arrived), -EFAULT);
 	ck_assert_uint_gt(arrived, 0);
 	ck_assert_uint_lt(arrived, AREA);
 	ck_assert_uint_eq(ps_table()->present_bytes - before, AREA + arrived);
 	ps_fault_set(PS_OS_POPULATE, 1, UINT_MAX, EFAULT);
-	ck_assert_int_eq(ps_populate(area, AREA, &arrived), -EFAULT);
+	ck_assert_int_eq(ps_populate(area, AREA, false, &arrived), -EFAULT);
 	ck_assert_uint_eq(arrived, 0);
 	ps_fault_clear();
-	ck_assert_int_eq(ps_populate(area, AREA, NULL), 0);
+	ck_assert_int_eq(ps_populate(area, AREA, false, NULL), 0);
 }
 END_TEST
 
 START_TEST(errno_is_left_alone)
 {
 	errno = 77;
-	ck_assert_int_eq(ps_populate(area, AREA, NULL), 0);
+	ck_assert_int_eq(ps_populate(area, AREA, false, NULL), 0);
 	ps_fault_set(PS_OS_CLONE, 1, UINT_MAX, EAGAIN);
-	ck_assert_int_eq(ps_populate(area, AREA, NULL), 0);
+	ck_assert_int_eq(ps_populate(area, AREA, false, NULL), 0);
 	ck_assert_int_eq(errno, 77);
 }
 END_TEST
@@ -164,7 +202,7 @@ START_TEST(signals_are_handled_by_the_callers_thread)
 	sigprocmask(SIG_SETMASK, NULL, &mask);
 	setitimer(ITIMER_REAL, &often, NULL);
 	for (int turn = 0; turn < 10; turn++) {
-		ck_assert_int_eq(ps_populate(area, AREA, NULL), 0);
+		ck_assert_int_eq(ps_populate(area, AREA, false, NULL), 0);
 		ck_assert_uint_eq(resident(AREA), AREA);
 		madvise(area, AREA, MADV_DONTNEED);
 	}
@@ -179,7 +217,7 @@ END_TEST
 
 static void *populate_part(void *part)
 {
-	return (void *)(intptr_t)ps_populate(part, 32 * MIB, NULL);
+	return (void *)(intptr_t)ps_populate(part, 32 * MIB, false, NULL);
 }
 
 START_TEST(several_at_once)
@@ -204,6 +242,7 @@ static void add(TCase *tcase)
 	tcase_set_timeout(tcase, 60);
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_add_loop_test(tcase, every_page, 0, 24);
+	tcase_add_loop_test(tcase, collapsed, 0, 10);
 	tcase_add_test(tcase, threads_that_cannot_be_had);
 	tcase_add_test(tcase, errors_are_reported);
 	tcase_add_loop_test(tcase, what_arrived_is_told, 0, 2);
