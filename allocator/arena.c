@@ -57,7 +57,6 @@ struct heap_state {
 	uint64_t slab_granules; /* in chunks of this heap, for the growth rule */
 	struct ps_refusal refusal;          /* the last */
 	atomic_uint_fast64_t refused_until; /* coarse monotonic ns; 0: ask */
-	atomic_size_t no_pages;     /* extents of this size and more fit into no unused pages */
 	atomic_size_t no_block;     /* requests of this size and more found nothing in any arena */
 	atomic_uint arenas;         /* how many were made; 0 before the first use and after fork */
 	unsigned index[ARENAS_MAX]; /* jemalloc's numbers of them */
@@ -70,6 +69,7 @@ struct heap_state {
 
 static struct heap_state heaps[PS_HEAPS] = {
 	[PS_HEAP_MALLOC] = { .no_block = SIZE_MAX },
+	[PS_HEAP_PINSHIM] = { .no_block = SIZE_MAX },
 	[PS_HEAP_CUDA] = { .no_block = SIZE_MAX },
 };
 
@@ -105,6 +105,11 @@ static struct heap_state *state_of(extent_hooks_t *hooks)
 	return (struct heap_state *)hooks;
 }
 
+static enum ps_heap heap_of(const struct heap_state *heap)
+{
+	return (enum ps_heap)(heap - heaps);
+}
+
 /* Is the next chunk refused without asking? Then freeing something is of no use either. */
 static bool refused_lately(struct heap_state *heap)
 {
@@ -116,7 +121,6 @@ static bool refused_lately(struct heap_state *heap)
 /* Pins a chunk to carve from, for an extent of size bytes. Carve lock held. 0 or -ENOMEM. */
 static int new_chunk(struct heap_state *heap, size_t size, size_t align)
 {
-	const bool cuda = heap == &heaps[PS_HEAP_CUDA];
 	const uint32_t need = (uint32_t)((size + PS_GRANULE - 1) >> PS_GRANULE_SHIFT);
 	const uint32_t granule_align = align > PS_GRANULE ? (uint32_t)(align >> PS_GRANULE_SHIFT)
 							  : 1;
@@ -129,7 +133,7 @@ static int new_chunk(struct heap_state *heap, size_t size, size_t align)
 	count = need > grown ? need : (uint32_t)grown;
 	do {
 		r = ps_chunk_new(count, granule_align,
-				 PS_GRANULE_SLAB | (cuda ? PS_GRANULE_CUDA : 0), &first,
+				 PS_GRANULE_SLAB | ps_granule_flags(heap_of(heap)), &first,
 				 &heap->refusal);
 		if (r < 0 && count == need)
 			return r;
@@ -181,9 +185,8 @@ static void *hook_alloc(extent_hooks_t *hooks, void *new_addr, size_t size, size
 	(void)arena;
 	*commit = true;
 	ps_lock(&heap->carve);
-	if (new_addr != NULL
-		    ? place(heap, size, align) != new_addr
-		    : (at = ps_slab_reuse(heap == &heaps[PS_HEAP_CUDA], size, align)) != NULL) {
+	if (new_addr != NULL ? place(heap, size, align) != new_addr
+			     : (at = ps_slab_reuse(heap_of(heap), size, align)) != NULL) {
 		ps_unlock(&heap->carve);
 		if (at != NULL && *zero)
 			memset(at, 0, size);
@@ -469,8 +472,7 @@ size_t ps_arena_trim(void)
 		if (arenas > 0)
 			give_rest(&heaps[h]);
 	}
-	if (ps_thread.driver > 0)
-		ps_slab_give_registered();
+	ps_slab_give_unused();
 	return ps_slab_unpinned() - before;
 }
 

@@ -23,7 +23,7 @@
  * A block of at least size bytes, aligned. NULL with *why when neither this thread's arena, nor the
  * other arenas, nor a new chunk has it.
  */
-void *ps_arena_alloc(enum ps_heap heap, size_t size, size_t align, bool zero,
+void *ps_arena_alloc(enum ps_heap which, size_t size, size_t align, bool zero,
 		     struct ps_refusal *why);
 void ps_arena_free(void *block);
 size_t ps_arena_size(const void *block);

@@ -44,7 +44,7 @@ static uint32_t table_flags(uint8_t byte)
 {
 	uint32_t flags = PINSHIM_RANGE_LOCKED;
 
-	flags |= byte & PS_GRANULE_CUDA ? PINSHIM_RANGE_HEAP_CUDA : PINSHIM_RANGE_HEAP_MALLOC;
+	flags |= byte & PS_GRANULE_DRIVER ? PINSHIM_RANGE_HEAP_CUDA : PINSHIM_RANGE_HEAP_MALLOC;
 	if (byte & PS_GRANULE_HUGE)
 		flags |= PINSHIM_RANGE_HUGE;
 	return flags;
@@ -54,6 +54,23 @@ static uint32_t table_flags(uint8_t byte)
 static uint32_t next_run(uint32_t first)
 {
 	return first + ps_window.run[first].count;
+}
+
+/*
+ * Chunks of CUDA host memory are shared, as what CUDA itself allocates is. Of private memory a fork()
+ * copies what the driver has pinned (mm/memory.c of Linux, copy_present_page()); with a driver whose pins
+ * the kernel does not see, the parent's next write moves the page and the device keeps the old one
+ * (libfabric#5215). The price: each chunk is an object of the kernel's whose memory is freed only when all
+ * of it is unmapped, so these chunks are never cut.
+ */
+static bool is_shared(uint32_t first)
+{
+	return ps_window.granule[first] & PS_GRANULE_SHARED;
+}
+
+static int mapping_kind(bool shared)
+{
+	return (shared ? MAP_SHARED : MAP_PRIVATE) | MAP_ANONYMOUS | MAP_FIXED;
 }
 
 /* Drops whatever is mapped and leaves the addresses reserved, in one step. 0 or -errno. */
@@ -67,14 +84,18 @@ static int unmap(void *address, size_t length)
 /*
  * Undoes a pin, whole or half done. The one mmap() may be refused for want of map entries
  * (vm.max_map_count); then unlocking and dropping the pages has the same effect but for the access.
- * Where unlocking needs map entries too, the pages at least are dropped. 0 or -errno.
+ * Where unlocking needs map entries too, the pages at least are dropped. Shared memory must be unmapped:
+ * dropping its pages frees nothing, and the next private chunk at these addresses would be the same
+ * object. 0 or -errno; on an error it stays as it is.
  */
-static int unpin(void *address, size_t length)
+static int unpin(uint32_t first)
 {
-	int r;
+	void *address = ps_granule_address(first);
+	const size_t length = bytes_of(ps_window.run[first].count);
+	int r = unmap(address, length);
 
-	if (unmap(address, length) == 0)
-		return 0;
+	if (r == 0 || is_shared(first))
+		return r;
 	r = ps_os_munlock(address, length);
 	if (r < 0)
 		(void)ps_os_madvise(address, length, MADV_DONTNEED_LOCKED);
@@ -84,12 +105,11 @@ static int unpin(void *address, size_t length)
 }
 
 /* Explicit huge pages, which are never swapped and need no lock. 0 or -errno, *call names what. */
-static int pin_hugetlb(void *address, size_t length, const char **call)
+static int pin_hugetlb(void *address, size_t length, bool shared, const char **call)
 {
 	void *same;
 	int r = ps_os_mmap(address, length, PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_HUGETLB | MAP_HUGE_2MB, -1,
-			   0, &same);
+			   mapping_kind(shared) | MAP_HUGETLB | MAP_HUGE_2MB, -1, 0, &same);
 
 	*call = "hugetlb";
 	/* Populate at once: a pool or cgroup that is empty is an error here, SIGBUS at a touch. */
@@ -97,16 +117,18 @@ static int pin_hugetlb(void *address, size_t length, const char **call)
 }
 
 /*
- * Large chunks are charged first (cheap, and refused at once where RLIMIT_MEMLOCK says no), then
- * populated by several threads, then locked, which also catches what populating missed.
+ * Large chunks, and shared ones for their huge pages (collapse), are charged first (cheap, and refused at
+ * once where RLIMIT_MEMLOCK says no), then populated by several threads, then locked, which also catches
+ * what populating missed. *arrived as of ps_populate().
  */
-static int lock_large(void *address, size_t length, const char **call, size_t *arrived)
+static int lock_populated(void *address, size_t length, bool collapse, const char **call,
+			  size_t *arrived)
 {
 	int r = ps_os_mlock_onfault(address, length);
 
 	*call = "mlock";
 	if (r == 0 || r == -ENOSYS) {
-		r = ps_populate(address, length, false, arrived);
+		r = ps_populate(address, length, collapse, arrived);
 		*call = "populating";
 	}
 	if (r == 0 || r == -EINVAL) {
@@ -117,21 +139,28 @@ static int lock_large(void *address, size_t length, const char **call, size_t *a
 }
 
 /* Ordinary memory, in transparent huge pages where the setting wants them. As pin_hugetlb(). */
-static int pin_memory(void *address, size_t length, const char **call, size_t *arrived)
+static int pin_memory(void *address, size_t length, bool shared, const char **call, size_t *arrived)
 {
 	const int advice = ps_config.hugepages == PS_HUGEPAGES_THP ? MADV_HUGEPAGE
 								   : MADV_NOHUGEPAGE;
-	int r = ps_os_mprotect(address, length, PROT_READ | PROT_WRITE);
+	void *same;
+	int r;
 
-	*call = "mprotect";
+	if (shared)
+		r = ps_os_mmap(address, length, PROT_READ | PROT_WRITE, mapping_kind(shared), -1, 0,
+			       &same);
+	else
+		r = ps_os_mprotect(address, length, PROT_READ | PROT_WRITE);
+	*call = shared ? "mmap" : "mprotect";
 	if (r < 0)
 		return r;
 	/* Refused by kernels built without huge pages: the memory is as good, only slower. */
 	(void)ps_os_madvise(address, length, advice);
 	/* The window is in no core file, but blocks are. */
 	(void)ps_os_madvise(address, length, MADV_DODUMP);
-	if (length >= PS_POPULATE_PARALLEL)
-		return lock_large(address, length, call, arrived);
+	if (shared || length >= PS_POPULATE_PARALLEL)
+		return lock_populated(address, length, shared && advice == MADV_HUGEPAGE, call,
+				      arrived);
 	*call = "mlock";
 	return ps_os_mlock(address, length);
 }
@@ -143,16 +172,19 @@ static void explain(const char *call, int error, size_t length, struct ps_refusa
 		why->limit = PS_LIMIT_HUGETLB;
 }
 
-/* Pins, claims being made. 0, *huge being the bytes in huge pages; or -ENOMEM with *why. */
-static int pin(void *address, size_t length, size_t *huge, struct ps_refusal *why)
+/*
+ * Pins memory that is shared with forked children or private, claims being made. 0, *huge being the bytes
+ * in huge pages; or -ENOMEM with *why.
+ */
+static int pin(void *address, size_t length, bool shared, size_t *huge, struct ps_refusal *why)
 {
 	const uint64_t began = ps_os_now();
 	const bool hugetlb = ps_config.hugepages == PS_HUGEPAGES_HUGETLB;
 	size_t arrived = 0;
 	const char *call;
 	int64_t in_huge;
-	int r = hugetlb ? pin_hugetlb(address, length, &call)
-			: pin_memory(address, length, &call, &arrived);
+	int r = hugetlb ? pin_hugetlb(address, length, shared, &call)
+			: pin_memory(address, length, shared, &call, &arrived);
 
 	if (!hugetlb)
 		ps_budget_arrived(length - arrived);
@@ -182,7 +214,7 @@ static bool undo(uint32_t first, bool claimed)
 {
 	const size_t length = bytes_of(ps_window.run[first].count);
 
-	if (unpin(ps_granule_address(first), length) < 0) {
+	if (unpin(first) < 0) {
 		ps_lock(&ps_window.lock);
 		ps_window.run[first].slot = claimed ? SLOT_LOST : SLOT_LOST_UNCLAIMED;
 		atomic_fetch_add(&lost_runs, 1);
@@ -240,7 +272,7 @@ static void forget_lock(uint32_t first)
 		       table_flags(ps_window.granule[first]), began);
 	ps_window_mark(first, count,
 		       (ps_window.granule[first] & PS_GRANULE_STATE) |
-			       (ps_window.granule[first] & PS_GRANULE_CUDA) | PS_GRANULE_INHERITED);
+			       (ps_window.granule[first] & PS_GRANULE_HEAP) | PS_GRANULE_INHERITED);
 }
 
 /* Locks a chunk again after the program unlocked everything. Window's lock held. false: it is lost. */
@@ -282,10 +314,17 @@ static int make_chunk(uint32_t first, uint32_t count, uint8_t what, struct ps_re
 	const size_t length = bytes_of(count);
 	const unsigned seen = atomic_load(&relocks);
 	const uint64_t began = ps_os_now();
+	const bool shared = what & PS_GRANULE_SHARED;
 	size_t huge = 0;
 	int slot;
 
-	if (pin(ps_granule_address(first), length, &huge, why) < 0) {
+	/* Marked before it is mapped: a child that is forked meanwhile has to know how to unpin it. */
+	if (shared) {
+		ps_lock(&ps_window.lock);
+		ps_window_mark(first, count, PS_GRANULE_BUSY | (what & PS_GRANULE_HEAP));
+		ps_unlock(&ps_window.lock);
+	}
+	if (pin(ps_granule_address(first), length, shared, &huge, why) < 0) {
 		undo(first, true);
 		return -ENOMEM;
 	}
@@ -333,7 +372,7 @@ int ps_chunk_extend(uint32_t first, uint32_t count)
 	if (!(byte & PS_GRANULE_LOCKED))
 		return -ENOMEM;
 	ps_lock(&ps_window.lock);
-	r = ps_window.run[first].registered ? -ENOMEM : ps_window_take_at(after, count);
+	r = ps_chunk_stays_whole(first) ? -ENOMEM : ps_window_take_at(after, count);
 	ps_unlock(&ps_window.lock);
 	if (r < 0)
 		return -ENOMEM;
@@ -341,11 +380,11 @@ int ps_chunk_extend(uint32_t first, uint32_t count)
 		give(after);
 		return -ENOMEM;
 	}
-	if (make_chunk(after, count, byte & (PS_GRANULE_STATE | PS_GRANULE_CUDA), &why) < 0)
+	if (make_chunk(after, count, byte & (PS_GRANULE_STATE | PS_GRANULE_HEAP), &why) < 0)
 		return -ENOMEM;
 	ps_lock(&ps_window.lock);
 	/* It may have been registered meanwhile, as long as it was. */
-	joined = !ps_window.run[first].registered;
+	joined = !ps_chunk_stays_whole(first);
 	if (joined)
 		ps_chunk_merge(first, after);
 	else
@@ -356,22 +395,34 @@ int ps_chunk_extend(uint32_t first, uint32_t count)
 	return joined ? 0 : -ENOMEM;
 }
 
+bool ps_chunk_stays_whole(uint32_t first)
+{
+	return is_shared(first) || ps_window.run[first].registered;
+}
+
 uint8_t ps_chunk_busy(uint32_t first)
 {
 	const uint8_t was = ps_window.granule[first];
 
-	ps_window_mark(first, ps_window.run[first].count, PS_GRANULE_BUSY);
+	ps_window_mark(first, ps_window.run[first].count,
+		       PS_GRANULE_BUSY | (was & PS_GRANULE_HEAP));
 	return was;
 }
 
-/* As of a chunk of the CUDA heap, which may be busy: somebody waits to release it. */
+static bool is_busy(uint32_t first)
+{
+	return (ps_window.granule[first] & PS_GRANULE_STATE) == PS_GRANULE_BUSY;
+}
+
+/* As of a chunk that the driver is told of, which may be busy: somebody waits to release it. */
 static uint8_t byte_of(uint32_t first)
 {
 	const struct ps_run *run = &ps_window.run[first];
 
-	if (ps_window.granule[first] != PS_GRANULE_BUSY)
+	if (!is_busy(first))
 		return ps_window.granule[first];
-	return PS_GRANULE_CUDA | (run->huge == run->count << 9 ? PS_GRANULE_HUGE : 0);
+	return (ps_window.granule[first] & PS_GRANULE_HEAP) |
+	       (run->huge == run->count << 9 ? PS_GRANULE_HUGE : 0);
 }
 
 void ps_chunk_set_registered(uint32_t first, enum ps_registered state)
@@ -420,7 +471,7 @@ static uint32_t take_lost(bool *claimed)
 
 	ps_lock(&ps_window.lock);
 	for (uint32_t i = 0; i < atomic_load(&ps_window.frontier); i = next_run(i))
-		if (ps_window.granule[i] == PS_GRANULE_BUSY && ps_window.run[i].slot <= SLOT_LOST) {
+		if (is_busy(i) && ps_window.run[i].slot <= SLOT_LOST) {
 			found = i;
 			break;
 		}
@@ -461,7 +512,7 @@ int ps_chunk_split(uint32_t first, uint32_t at)
 	const uint32_t huge = run->huge;
 	int slot = -1;
 
-	if (run->registered)
+	if (ps_chunk_stays_whole(first))
 		return -ENOMEM;
 	if (byte & PS_GRANULE_LOCKED) {
 		slot = ps_table_add((uintptr_t)ps_granule_address(at), bytes_of(count - left),
@@ -562,7 +613,10 @@ unsigned ps_chunk_relock(void)
 	return lost;
 }
 
-/* Chunks that somebody was pinning or unpinning at the fork belong to nobody in the child. */
+/*
+ * Chunks that somebody was pinning or unpinning at the fork belong to nobody in the child. What cannot be
+ * unpinned now waits for ps_chunk_retry().
+ */
 static void give_busy(void)
 {
 	uint32_t i = 0;
@@ -570,9 +624,14 @@ static void give_busy(void)
 	while (i < atomic_load(&ps_window.frontier)) {
 		const uint32_t next = next_run(i);
 
-		if (ps_window.granule[i] == PS_GRANULE_BUSY &&
-		    unpin(ps_granule_address(i), bytes_of(next - i)) == 0)
-			ps_window_give(i);
+		if (is_busy(i)) {
+			if (unpin(i) == 0) {
+				ps_window_give(i);
+			} else {
+				ps_window.run[i].slot = SLOT_LOST_UNCLAIMED;
+				atomic_fetch_add(&lost_runs, 1);
+			}
+		}
 		i = next;
 	}
 }
@@ -588,7 +647,7 @@ void ps_chunk_fork_child(void)
 		ps_window.run[i].registered = 0;
 		if (byte & PS_GRANULE_LOCKED)
 			ps_window_mark(i, ps_window.run[i].count,
-				       (byte & (PS_GRANULE_STATE | PS_GRANULE_CUDA)) |
+				       (byte & (PS_GRANULE_STATE | PS_GRANULE_HEAP)) |
 					       PS_GRANULE_INHERITED);
 	}
 	atomic_store(&lost_runs, 0);

@@ -5,8 +5,8 @@
  * Chunks: the unit of pinning. A chunk is a run of granules of the window that was made accessible,
  * backed with huge pages, populated and locked as one, and is one range of the table.
  *
- * A chunk's granule bytes say what it is for (PS_GRANULE_SLAB or _LARGE, with PS_GRANULE_CUDA) and
- * whether it is locked. The window's lock guards them; pinning and unpinning, which take long, are
+ * A chunk's granule bytes say what it is for (PS_GRANULE_SLAB or _LARGE), of which heap it is
+ * (PS_GRANULE_HEAP) and whether it is locked. The window's lock guards them; pinning and unpinning, which take long, are
  * done without it while the granules are marked busy.
  */
 #include <stdbool.h>
@@ -26,8 +26,8 @@ int ps_chunk_new(uint32_t count, uint32_t align, uint8_t what, uint32_t *first,
 
 /*
  * Makes a locked chunk count granules longer where it is, its new part being zero. 0; -ENOMEM when
- * the addresses after it are in use or the new part cannot be pinned, nothing changed then and
- * nothing explained. The chunk's block is the caller's. Window's lock not held.
+ * it stays whole, the addresses after it are in use or the new part cannot be pinned, nothing changed
+ * then and nothing explained. The chunk's block is the caller's. Window's lock not held.
  */
 int ps_chunk_extend(uint32_t first, uint32_t count);
 
@@ -55,12 +55,15 @@ enum ps_registered {
 /* Notes what the driver knows of a chunk, and publishes whether it is registered. Window's lock held. */
 void ps_chunk_set_registered(uint32_t first, enum ps_registered state);
 
+/* Must a chunk stay as it is, neither cut nor joined: is it registered, or shared? Window's lock held. */
+bool ps_chunk_stays_whole(uint32_t first);
+
 /* Marks a chunk busy and returns the byte that its granules had. Window's lock held. */
 uint8_t ps_chunk_busy(uint32_t first);
 
 /*
  * Cuts a chunk in two before granule `at`, each then a range of the table. 0; -ENOMEM when the table
- * has no room or the chunk is registered, nothing changed. Window's lock held.
+ * has no room or the chunk stays whole, nothing changed. Window's lock held.
  */
 int ps_chunk_split(uint32_t first, uint32_t at);
 
@@ -71,7 +74,7 @@ int ps_chunk_split(uint32_t first, uint32_t at);
 int ps_chunk_isolate(uint32_t granule);
 
 /*
- * Joins a chunk with the one right after it, both of one kind. If only one of them is locked, neither
+ * Joins a chunk with the one right after it, both of one heap. If only one of them is locked, neither
  * counts as locked any more. Window's lock held.
  */
 void ps_chunk_merge(uint32_t first, uint32_t second);

@@ -101,14 +101,14 @@ bool ps_heap_make_room(const struct ps_refusal *why)
 	return missing <= free_bytes && ps_heap_trim(0) > 0;
 }
 
-static void *large(bool cuda, size_t size, size_t align, bool zero, struct ps_refusal *why)
+static void *large(enum ps_heap heap, size_t size, size_t align, bool zero, struct ps_refusal *why)
 {
 	const uint32_t in_granules = align > PS_GRANULE ? (uint32_t)(align >> PS_GRANULE_SHIFT) : 1;
 	bool zeroed;
-	void *block = ps_large_alloc(granules(size), in_granules, cuda, &zeroed, why);
+	void *block = ps_large_alloc(granules(size), in_granules, heap, &zeroed, why);
 
 	if (block == NULL && ps_heap_make_room(why))
-		block = ps_large_alloc(granules(size), in_granules, cuda, &zeroed, why);
+		block = ps_large_alloc(granules(size), in_granules, heap, &zeroed, why);
 	if (block != NULL && zero && !zeroed)
 		memset(block, 0, size);
 	return block;
@@ -138,7 +138,7 @@ void *ps_heap_alloc(enum ps_heap heap, enum pinshim_entry_point entry, size_t si
 		return NULL;
 	ps_thread.depth++;
 	if (wanted >= PS_LARGE || align > PS_GRANULE)
-		block = large(heap == PS_HEAP_CUDA, wanted, align, zero, why);
+		block = large(heap, wanted, align, zero, why);
 	else
 		block = ps_arena_alloc(heap, wanted, align, zero, why);
 	if (block != NULL) {
@@ -233,11 +233,13 @@ static void refill(void *pointer, size_t bytes)
 {
 	const uintptr_t base = ((uintptr_t)pointer + 4095) & ~(uintptr_t)4095;
 	const uintptr_t end = ((uintptr_t)pointer + bytes) & ~(uintptr_t)4095;
+	const bool shared = ps_granule_byte(ps_granule_of(pointer)) & PS_GRANULE_SHARED;
 	void *memory;
 
 	if (base < end)
 		(void)ps_os_mmap((void *)base, end - base, PROT_READ | PROT_WRITE,
-				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0, &memory);
+				 (shared ? MAP_SHARED : MAP_PRIVATE) | MAP_ANONYMOUS | MAP_FIXED,
+				 -1, 0, &memory);
 }
 
 size_t ps_heap_retire(void *pointer, const char *call)
@@ -330,6 +332,17 @@ size_t ps_heap_usable(void *pointer, const char *call)
 	return block_size(pointer);
 }
 
+/*
+ * Can it be a block of a forked child's parent, in shared memory? What lies behind it may be the parent's by
+ * now. Also true of a shared chunk that lost its lock.
+ */
+static bool may_be_the_parents(const void *pointer)
+{
+	const uint8_t both = PS_GRANULE_SHARED | PS_GRANULE_INHERITED;
+
+	return (ps_granule_byte(ps_granule_of(pointer)) & both) == both;
+}
+
 static size_t resize_large(void *pointer, size_t size)
 {
 	const uint32_t first = ps_granule_of(pointer);
@@ -348,7 +361,9 @@ bool ps_heap_resize(void *pointer, size_t size, const char *call)
 	const enum pinshim_entry_point entry = ps_heap_entry(pointer);
 	size_t to;
 
-	if (size == 0 || size > ps_window.size)
+	/* That is where a child of a raw clone() notices what it is. */
+	(void)ps_table();
+	if (size == 0 || size > ps_window.size || may_be_the_parents(pointer))
 		return false;
 	ps_thread.depth++;
 	if (is_large(pointer))

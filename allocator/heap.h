@@ -19,9 +19,6 @@
 #include "pinshim_table.h"
 #include "window.h"
 
-/* Two heaps in the window: what the driver is told of never shares a chunk with what it is not. */
-enum ps_heap { PS_HEAP_MALLOC, PS_HEAP_CUDA, PS_HEAPS };
-
 /*
  * A block of at least size bytes (0 counts as 1), aligned to align (a power of two; 0 or small: as
  * above), zeroed if zero. NULL when it cannot be pinned, with *why filled; the refusal has not been
@@ -58,7 +55,7 @@ size_t ps_heap_usable(void *pointer, const char *call);
 
 /*
  * Makes a live block at least size bytes without moving it. false when that cannot be done or would
- * keep more than twice what is needed.
+ * keep more than twice what is needed, and in a forked child for what it shares with its parent.
  */
 bool ps_heap_resize(void *pointer, size_t size, const char *call);
 

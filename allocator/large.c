@@ -7,7 +7,7 @@
  * In front of the list each stripe of threads has a pocket for the block it freed last, taken and
  * filled without the lock: with two threads, passing a lock to and fro costs several times what the
  * rest does. What pockets may hold is set aside from PINSHIM_RETAIN beforehand (credit), so filling
- * one counts nothing that threads share. Blocks of the CUDA heap go to the list.
+ * one counts nothing that threads share. Blocks of other heaps than malloc's go to the list.
  */
 #include "large.h"
 
@@ -109,47 +109,48 @@ static bool aligned(uint32_t first, uint32_t align)
 }
 
 /* Is it of this heap and still locked? One that lost its lock waits for its turn to be unpinned. */
-static bool of_heap(uint32_t first, bool cuda)
+static bool of_heap(uint32_t first, enum ps_heap heap)
 {
-	const uint8_t wanted = PS_GRANULE_LOCKED | (cuda ? PS_GRANULE_CUDA : 0);
+	const uint8_t byte = ps_window.granule[first];
 
-	return (ps_window.granule[first] & (PS_GRANULE_LOCKED | PS_GRANULE_CUDA)) == wanted;
+	return byte & PS_GRANULE_LOCKED && ps_granule_heap(byte) == heap;
 }
 
 /* Can two kept blocks that lie side by side be one? */
 static bool alike(uint32_t first, uint32_t second)
 {
-	return !ps_window.run[first].registered && !ps_window.run[second].registered &&
-	       of_heap(first, false) == of_heap(second, false) &&
-	       of_heap(first, true) == of_heap(second, true);
+	const uint8_t kind = PS_GRANULE_LOCKED | PS_GRANULE_HEAP;
+
+	return !ps_chunk_stays_whole(first) && !ps_chunk_stays_whole(second) &&
+	       ((ps_window.granule[first] ^ ps_window.granule[second]) & kind) == 0;
 }
 
 /* A kept block of exactly count granules; PS_NO_RUN if none. */
-static uint32_t find_exact(uint32_t count, uint32_t align, bool cuda)
+static uint32_t find_exact(uint32_t count, uint32_t align, enum ps_heap heap)
 {
 	for (uint32_t i = kept.chain[count % CHAINS]; i != PS_NO_RUN; i = ps_window.run[i].chain)
-		if (ps_window.run[i].count == count && of_heap(i, cuda) && aligned(i, align))
+		if (ps_window.run[i].count == count && of_heap(i, heap) && aligned(i, align))
 			return i;
 	return PS_NO_RUN;
 }
 
-/* A chunk that is registered stays whole: it serves what wastes at most 1/32 of it. */
-static bool cuttable(uint32_t first, uint32_t count)
+/* Does a block of more than count granules serve? One that stays whole may waste 1/32 of it. */
+static bool serves(uint32_t first, uint32_t count)
 {
-	const struct ps_run *run = &ps_window.run[first];
+	const uint32_t has = ps_window.run[first].count;
 
-	return !run->registered || run->count - count <= run->count / 32;
+	return !ps_chunk_stays_whole(first) || has - count <= has / 32;
 }
 
 /* The smallest kept block of more than count granules among the newest; PS_NO_RUN if none. */
-static uint32_t find_larger(uint32_t count, uint32_t align, bool cuda)
+static uint32_t find_larger(uint32_t count, uint32_t align, enum ps_heap heap)
 {
 	uint32_t best = PS_NO_RUN, seen = 0;
 
 	for (uint32_t i = kept.newest; i != PS_NO_RUN && seen < SEARCH_MAX;
 	     i = ps_window.run[i].next, seen++)
-		if (ps_window.run[i].count > count && of_heap(i, cuda) && aligned(i, align) &&
-		    cuttable(i, count) &&
+		if (ps_window.run[i].count > count && of_heap(i, heap) && aligned(i, align) &&
+		    serves(i, count) &&
 		    (best == PS_NO_RUN || ps_window.run[i].count < ps_window.run[best].count))
 			best = i;
 	return best;
@@ -178,19 +179,19 @@ static void join_kept(void)
 }
 
 /* Takes a kept block for count granules, cutting off what is too much. PS_NO_RUN if none serves. */
-static uint32_t take_kept(uint32_t count, uint32_t align, bool cuda)
+static uint32_t take_kept(uint32_t count, uint32_t align, enum ps_heap heap)
 {
-	uint32_t found = find_exact(count, align, cuda);
+	uint32_t found = find_exact(count, align, heap);
 
 	if (found != PS_NO_RUN) {
 		unkeep(found);
 		return found;
 	}
-	found = find_larger(count, align, cuda);
+	found = find_larger(count, align, heap);
 	if (found == PS_NO_RUN)
 		return found;
 	unkeep(found);
-	if (ps_window.run[found].registered)
+	if (ps_chunk_stays_whole(found))
 		return found;
 	if (ps_chunk_split(found, found + count) == 0) {
 		keep(found + count);
@@ -269,31 +270,31 @@ static void give_credit(uint32_t count)
 	kept.credit += count - had;
 }
 
-static uint32_t reuse(uint32_t count, uint32_t align, bool cuda)
+static uint32_t reuse(uint32_t count, uint32_t align, enum ps_heap heap)
 {
 	uint32_t found;
 
 	ps_lock(&ps_window.lock);
 	prepare();
-	found = take_kept(count, align, cuda);
+	found = take_kept(count, align, heap);
 	if (found == PS_NO_RUN) {
 		empty_pockets();
 		if (kept.granules >= count)
 			join_kept();
-		found = take_kept(count, align, cuda);
+		found = take_kept(count, align, heap);
 	}
 	ps_unlock(&ps_window.lock);
 	return found;
 }
 
-void *ps_large_alloc(uint32_t count, uint32_t align, bool cuda, bool *zeroed,
+void *ps_large_alloc(uint32_t count, uint32_t align, enum ps_heap heap, bool *zeroed,
 		     struct ps_refusal *why)
 {
-	const uint8_t what = PS_GRANULE_LARGE | (cuda ? PS_GRANULE_CUDA : 0);
-	uint32_t first = align == 1 && !cuda ? take_from_pocket(count) : PS_NO_RUN;
+	const uint8_t what = PS_GRANULE_LARGE | ps_granule_flags(heap);
+	uint32_t first = align == 1 && heap == PS_HEAP_MALLOC ? take_from_pocket(count) : PS_NO_RUN;
 
 	if (first == PS_NO_RUN)
-		first = reuse(count, align, cuda);
+		first = reuse(count, align, heap);
 	*zeroed = first == PS_NO_RUN;
 	if (first == PS_NO_RUN && ps_chunk_new(count, align, what, &first, why) < 0)
 		return NULL;
@@ -366,7 +367,7 @@ void ps_large_free(uint32_t first)
 	bool over = false;
 	uint8_t was = 0;
 
-	if (!release && !(byte & PS_GRANULE_CUDA) && put_into_pocket(first, count))
+	if (!release && !(byte & PS_GRANULE_DRIVER) && put_into_pocket(first, count))
 		return;
 	ps_lock(&ps_window.lock);
 	prepare();
@@ -374,7 +375,7 @@ void ps_large_free(uint32_t first)
 	if (release)
 		was = ps_chunk_busy(first);
 	else
-		over = keep_freed(first, byte & PS_GRANULE_CUDA);
+		over = keep_freed(first, byte & PS_GRANULE_DRIVER);
 	ps_unlock(&ps_window.lock);
 	if (release)
 		ps_chunk_release(first, was);

@@ -11,12 +11,13 @@
 #include <stdint.h>
 
 #include "budget.h"
+#include "window.h"
 
 /*
- * A block of count granules at a multiple of align granules, from those kept or newly pinned. cuda
- * says which heap. *zeroed tells whether its memory is known to be zero. NULL with *why filled.
+ * A block of count granules at a multiple of align granules, from those of the heap that are kept, or newly
+ * pinned. *zeroed tells whether its memory is known to be zero. NULL with *why filled.
  */
-void *ps_large_alloc(uint32_t count, uint32_t align, bool cuda, bool *zeroed,
+void *ps_large_alloc(uint32_t count, uint32_t align, enum ps_heap heap, bool *zeroed,
 		     struct ps_refusal *why);
 
 /* Frees the block that begins at granule first. */

@@ -37,7 +37,7 @@ extern "C" {
 #define PINSHIM_RANGE_REGISTERED 0x2u   /* and registered with the CUDA driver */
 #define PINSHIM_RANGE_HUGE 0x4u         /* every byte is in huge pages */
 #define PINSHIM_RANGE_FOREIGN 0x8u      /* the program's own memory, pinned where it is */
-#define PINSHIM_RANGE_HEAP_CUDA 0x10u   /* of the heap for CUDA host memory and pinshim_alloc */
+#define PINSHIM_RANGE_HEAP_CUDA 0x10u   /* of the heaps for CUDA host memory and pinshim_alloc */
 #define PINSHIM_RANGE_HEAP_MALLOC 0x20u /* of the heap that serves malloc */
 
 /* pinshim_table.hooks_reached: which ways into the library were ever taken. */

@@ -39,9 +39,9 @@ bool ps_driver_forbidden;
 
 static struct {
 	struct ps_lock registering;
-	atomic_size_t registered;           /* bytes of whole chunks */
-	atomic_uint count;                  /* of parked blocks, give or take those on their way */
-	atomic_size_t bytes;                /* in blocks parked since the last wait */
+	atomic_size_t copied; /* bytes that a fork() copies: of registered private chunks */
+	atomic_uint count;    /* of parked blocks, give or take those on their way */
+	atomic_size_t bytes;  /* in blocks parked since the last wait */
 	_Atomic(void *) parked[PARKED_MAX]; /* freed, the device perhaps not done with them */
 } registration;
 
@@ -86,7 +86,8 @@ static uint32_t chunk_of(const void *block)
 	const uint32_t granule = ps_granule_of(block);
 	const uint8_t byte = ps_granule_byte(granule);
 
-	if ((byte & (PS_GRANULE_LOCKED | PS_GRANULE_CUDA)) != (PS_GRANULE_LOCKED | PS_GRANULE_CUDA))
+	if ((byte & (PS_GRANULE_LOCKED | PS_GRANULE_DRIVER)) !=
+	    (PS_GRANULE_LOCKED | PS_GRANULE_DRIVER))
 		return PS_NO_RUN;
 	return __atomic_load_n(&ps_window.run[granule].first, __ATOMIC_ACQUIRE);
 }
@@ -107,24 +108,27 @@ static size_t begin(uint32_t first)
 static void end(uint32_t first, size_t length, enum ps_registered was, enum ps_registered is)
 {
 	const int64_t more = ((is == PS_REGISTERED) - (was == PS_REGISTERED)) * (int64_t)length;
+	bool shared;
 
 	ps_lock(&ps_window.lock);
 	ps_chunk_set_registered(first, is);
+	shared = ps_granule_byte(first) & PS_GRANULE_SHARED;
 	ps_unlock(&ps_window.lock);
-	atomic_fetch_add(&registration.registered, (size_t)more);
+	if (!shared)
+		atomic_fetch_add(&registration.copied, (size_t)more);
 	ps_table_gauges(0, 0, 0, more, 0);
 }
 
 void ps_registration_before_fork(void)
 {
-	const size_t bytes = atomic_load(&registration.registered);
+	const size_t bytes = atomic_load(&registration.copied);
 
 	if (bytes >= DEAR_TO_FORK && ps_driver != NULL)
 		ps_log_once(
 			PS_LOG_WARN,
-			"fork() with %zu MiB registered with the GPU's driver: the kernel copies "
-			"them all to the child, because a device uses them: start workers by spawn "
-			"or forkserver, or leave pinning to CUDA (PINSHIM_BACKEND=cuda)",
+			"fork(): %zu MiB of pinshim_alloc() are registered with the GPU's driver, so "
+			"the kernel copies them to the child at once: start workers by spawn or "
+			"forkserver, or use cudaHostAlloc(), whose memory children share",
 			bytes >> 20);
 }
 
@@ -367,12 +371,16 @@ bool ps_registration_unpark(void)
 void *ps_registration_alloc(enum pinshim_entry_point entry, size_t size, size_t align,
 			    struct ps_refusal *why)
 {
+	const enum ps_heap heap = entry == PINSHIM_ENTRY_PINSHIM_ALLOC ? PS_HEAP_PINSHIM
+								       : PS_HEAP_CUDA;
 	void *block;
 
+	/* That is where a child of a raw clone() notices what it is: its parent's heap is not its own. */
+	(void)ps_table();
 	ps_thread.driver++;
-	block = ps_heap_alloc(PS_HEAP_CUDA, entry, size, align, false, why);
+	block = ps_heap_alloc(heap, entry, size, align, false, why);
 	if (block == NULL && ps_registration_unpark())
-		block = ps_heap_alloc(PS_HEAP_CUDA, entry, size, align, false, why);
+		block = ps_heap_alloc(heap, entry, size, align, false, why);
 	ps_thread.driver--;
 	return block;
 }

@@ -2,7 +2,7 @@
 #ifndef PS_REGISTRATION_H
 #define PS_REGISTRATION_H
 /*
- * Registering chunks of the CUDA heap with the driver: whole chunks, so that no block lies across the
+ * Registering chunks with the driver, of the heaps that it is told of (window.h): whole chunks, so that no block lies across the
  * border of a registration (a copy that does fails), in pieces of at most 64 GiB (a call for 512 GiB
  * fails, vllm#51080); lazily, when there is a context; once.
  *
@@ -17,7 +17,7 @@
 
 /*
  * Makes sure that the chunk of this block is registered, if there is a driver and a context. 0 also
- * where there is none, and for any address that is in no chunk of the CUDA heap; else the driver's
+ * where there is none, and for any address that is in no chunk of these heaps; else the driver's
  * error, positive.
  */
 int ps_registration_cover(const void *block);
@@ -38,14 +38,14 @@ void ps_registration_drop_all(void);
 void ps_registration_cover_all(void);
 
 /*
- * Says, once, what a fork costs now that much is registered. The driver holds the pages for a device, so the kernel
- * cannot share them with the child until one of the two writes (fork(2), page_maybe_dma_pinned() in
- * Documentation/core-api/pin_user_pages.rst): it copies them. Any thread, no lock held.
+ * Says once what a fork costs, when much private memory is registered. The driver holds its pages for a device,
+ * so the kernel cannot leave them to parent and child until one writes (page_maybe_dma_pinned() in
+ * Documentation/core-api/pin_user_pages.rst): it copies them at once. Any thread, no lock held.
  */
 void ps_registration_before_fork(void);
 
 /*
- * Frees a block of the CUDA heap once the device can no longer be using it: cudaFreeHost() waits for
+ * Frees a block of a heap that the driver is told of once the device can no longer be using it: cudaFreeHost() waits for
  * the device, and a copy from the block may be under way. The block is parked; the device is waited
  * for here when many or much is parked, and by ps_registration_unpark(). call as in ps_heap_free().
  * May be called from inside pinshim, where a fork handler of the program is.
@@ -59,8 +59,9 @@ void ps_registration_park(void *block, const char *call);
 bool ps_registration_unpark(void);
 
 /*
- * A block of the CUDA heap, as ps_heap_alloc(); where that is refused, again after parked blocks were
- * freed: not before it is needed, since an allocation of CUDA's own does not wait for the device.
+ * A block of the heap of this entry point: pinshim_alloc()'s, or CUDA host memory. As ps_heap_alloc(); where
+ * that is refused, again after parked blocks were freed: not before it is needed, since an allocation of
+ * CUDA's own does not wait for the device.
  */
 void *ps_registration_alloc(enum pinshim_entry_point entry, size_t size, size_t align,
 			    struct ps_refusal *why);

@@ -2,6 +2,7 @@
 #include "slab.h"
 
 #include "chunk.h"
+#include "counters.h"
 #include "window.h"
 
 #define PAGE ((size_t)4096)
@@ -12,20 +13,20 @@ static atomic_size_t trimmed_bytes;
 
 /*
  * Some complete granule is still pinned, because the table had no room for what cutting it out makes,
- * or because its chunk was registered.
+ * or because its chunk was registered (shared chunks wait for ps_slab_give_unused()).
  */
 static atomic_bool left_behind;
 
-/* Extents of this size and more fit into no unused pages, of the malloc heap and of the CUDA heap. */
-static atomic_size_t no_pages[2] = { SIZE_MAX, SIZE_MAX };
+/* Extents of this size and more fit into no unused pages of this heap. */
+static atomic_size_t no_pages[PS_HEAPS] = { SIZE_MAX, SIZE_MAX, SIZE_MAX };
 
-static bool is_slab_of(uint32_t granule, bool cuda)
+static bool is_slab_of(uint32_t granule, enum ps_heap heap)
 {
-	const uint8_t heap = cuda ? PS_GRANULE_CUDA : 0;
+	const uint8_t byte = ps_window.granule[granule];
 
-	return (ps_window.granule[granule] &
-		(PS_GRANULE_STATE | PS_GRANULE_LOCKED | PS_GRANULE_CUDA)) ==
-	       (PS_GRANULE_SLAB | PS_GRANULE_LOCKED | heap);
+	return (byte & (PS_GRANULE_STATE | PS_GRANULE_LOCKED)) ==
+		       (PS_GRANULE_SLAB | PS_GRANULE_LOCKED) &&
+	       ps_granule_heap(byte) == heap;
 }
 
 static bool page_unused(uint32_t granule, uint32_t page)
@@ -43,27 +44,53 @@ static void mark_pages(uint32_t granule, uint32_t page, uint32_t pages, bool unu
 	run->returned += unused ? pages : -pages;
 }
 
-/* Takes pages of a granule back from jemalloc, and unpins it if that makes it complete. */
+/* Is it a chunk to carve from of which all pages came back? Window's lock held. */
+static bool all_unused(uint32_t first)
+{
+	const uint32_t end = first + ps_window.run[first].count;
+	uint32_t i = first;
+
+	if ((ps_window.granule[first] & PS_GRANULE_STATE) != PS_GRANULE_SLAB)
+		return false;
+	while (i < end && ps_window.run[i].returned == PAGES_PER_GRANULE)
+		i++;
+	return i == end;
+}
+
+/*
+ * What can be unpinned now that a granule is complete: the granule, which becomes a chunk of its own, or
+ * its chunk, if that stays whole and the driver need not be asked. PS_NO_RUN if nothing can. Window's
+ * lock held.
+ */
+static uint32_t complete(uint32_t granule)
+{
+	const uint32_t first = ps_window.run[granule].first;
+
+	if (!ps_chunk_stays_whole(first) && ps_chunk_isolate(granule) == 0)
+		return granule;
+	if (ps_window.granule[granule] & PS_GRANULE_SHARED)
+		return !ps_window.run[first].registered && all_unused(first) ? first : PS_NO_RUN;
+	atomic_store(&left_behind, true);
+	return PS_NO_RUN;
+}
+
+/* Takes pages of a granule back from jemalloc, and unpins what that makes complete. */
 static void give_granule(uint32_t granule, uint32_t page, uint32_t pages)
 {
-	bool release = false;
+	uint32_t unused = PS_NO_RUN;
 	uint8_t was = 0;
 
 	ps_lock(&ps_window.lock);
 	mark_pages(granule, page, pages, true);
-	ps_fits_again(&no_pages[(ps_granule_byte(granule) & PS_GRANULE_CUDA) != 0]);
+	ps_fits_again(&no_pages[ps_granule_heap(ps_granule_byte(granule))]);
 	if ((ps_window.granule[granule] & PS_GRANULE_STATE) == PS_GRANULE_SLAB &&
-	    ps_window.run[granule].returned == PAGES_PER_GRANULE) {
-		release = !ps_window.run[ps_window.run[granule].first].registered &&
-			  ps_chunk_isolate(granule) == 0;
-		if (release)
-			was = ps_chunk_busy(granule);
-		else
-			atomic_store(&left_behind, true);
-	}
+	    ps_window.run[granule].returned == PAGES_PER_GRANULE)
+		unused = complete(granule);
+	if (unused != PS_NO_RUN)
+		was = ps_chunk_busy(unused);
 	ps_unlock(&ps_window.lock);
-	if (release)
-		atomic_fetch_add(&trimmed_bytes, ps_chunk_release(granule, was));
+	if (unused != PS_NO_RUN)
+		atomic_fetch_add(&trimmed_bytes, ps_chunk_release(unused, was));
 }
 
 static uint32_t page_of(const char *address)
@@ -116,21 +143,21 @@ static void use_pages(const char *start, size_t length)
  * A place for an extent among pages that jemalloc gave back or was never given: what a trim could not
  * unpin, gaps of alignments, rests of chunks. NULL if there is none.
  */
-char *ps_slab_reuse(bool cuda, size_t size, size_t align)
+char *ps_slab_reuse(enum ps_heap heap, size_t size, size_t align)
 {
 	char *at = NULL;
 
-	if (size >= atomic_load_explicit(&no_pages[cuda], memory_order_relaxed))
+	if (size >= atomic_load_explicit(&no_pages[heap], memory_order_relaxed))
 		return NULL;
 	ps_lock(&ps_window.lock);
 	for (uint32_t i = 0; i < atomic_load(&ps_window.frontier) && at == NULL;
 	     i += ps_window.run[i].count)
-		if (is_slab_of(i, cuda))
+		if (is_slab_of(i, heap))
 			at = find_unused(i, size, align);
 	if (at != NULL)
 		use_pages(at, size);
 	else if (align <= PAGE)
-		ps_fits_not(&no_pages[cuda], size);
+		ps_fits_not(&no_pages[heap], size);
 	ps_unlock(&ps_window.lock);
 	return at;
 }
@@ -144,38 +171,29 @@ void ps_slab_give_left_behind(void)
 		give_granule(i, 0, 0);
 }
 
-/* Takes a registered chunk of which all pages came back. Its index, or PS_NO_RUN. */
-static uint32_t take_unused_registered(uint8_t *was)
+/* Takes a chunk that stays whole and of which all pages came back. Its index, or PS_NO_RUN. */
+static uint32_t take_unused(uint8_t *was)
 {
 	uint32_t found = PS_NO_RUN;
 
 	ps_lock(&ps_window.lock);
 	for (uint32_t i = 0; i < atomic_load(&ps_window.frontier) && found == PS_NO_RUN;
-	     i += ps_window.run[i].count) {
-		uint32_t granule = i;
-		const uint32_t end = i + ps_window.run[i].count;
-
-		if (!ps_window.run[i].registered ||
-		    (ps_window.granule[i] & PS_GRANULE_STATE) != PS_GRANULE_SLAB)
-			continue;
-		while (granule < end && ps_window.run[granule].returned == PAGES_PER_GRANULE)
-			granule++;
-		if (granule == end)
+	     i += ps_window.run[i].count)
+		if (ps_chunk_stays_whole(i) && all_unused(i) &&
+		    (!ps_window.run[i].registered || ps_thread.driver > 0))
 			found = i;
-	}
 	if (found != PS_NO_RUN)
 		*was = ps_chunk_busy(found);
 	ps_unlock(&ps_window.lock);
 	return found;
 }
 
-/* Registered chunks go whole, and not from a hook: the driver must not be called from there. */
-void ps_slab_give_registered(void)
+void ps_slab_give_unused(void)
 {
 	uint32_t first;
 	uint8_t was;
 
-	while ((first = take_unused_registered(&was)) != PS_NO_RUN)
+	while ((first = take_unused(&was)) != PS_NO_RUN)
 		atomic_fetch_add(&trimmed_bytes, ps_chunk_release(first, was));
 }
 
@@ -186,6 +204,6 @@ size_t ps_slab_unpinned(void)
 
 void ps_slab_fork_child(void)
 {
-	atomic_store(&no_pages[0], SIZE_MAX);
-	atomic_store(&no_pages[1], SIZE_MAX);
+	for (unsigned heap = 0; heap < PS_HEAPS; heap++)
+		atomic_store(&no_pages[heap], SIZE_MAX);
 }

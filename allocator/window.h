@@ -27,12 +27,14 @@ enum ps_granule {
 	PS_GRANULE_BUSY = 1,  /* taken, being pinned or unpinned, or lost to a failed unpin */
 	PS_GRANULE_SLAB = 2,  /* of a chunk that jemalloc's extents are carved from */
 	PS_GRANULE_LARGE = 3, /* of a chunk that is one large block, live or kept for reuse */
-	PS_GRANULE_STATE = 0x07,
+	PS_GRANULE_STATE = 0x03,
 
+	PS_GRANULE_SHARED = 0x04, /* shared with forked children; kept while busy */
 	PS_GRANULE_LOCKED = 0x08, /* locked in memory by this process */
-	PS_GRANULE_CUDA = 0x10,   /* of the CUDA heap */
+	PS_GRANULE_DRIVER = 0x10, /* of a heap that the driver is told of; kept while busy */
+	PS_GRANULE_HEAP = PS_GRANULE_DRIVER | PS_GRANULE_SHARED, /* mask: which heap */
 	PS_GRANULE_INHERITED =
-		0x20,           /* from the parent of this forked child: not locked, not counted */
+		0x20, /* not locked by this process, not counted: its parent's, or it lost its lock */
 	PS_GRANULE_HUGE = 0x40, /* in a huge page */
 	PS_GRANULE_REPLACED =
 		0x80, /* the program has mapped something else somewhere in the chunk */
@@ -85,6 +87,33 @@ static inline uint32_t ps_granule_of(const void *pointer)
 static inline void *ps_granule_address(uint32_t index)
 {
 	return (void *)(ps_window.base + ((uintptr_t)index << PS_GRANULE_SHIFT));
+}
+
+/*
+ * Three heaps. No chunk holds blocks of two: a chunk is registered with the driver as a whole, and is shared
+ * with forked children (chunk.c) as a whole.
+ */
+enum ps_heap {
+	PS_HEAP_MALLOC,  /* private, never registered */
+	PS_HEAP_PINSHIM, /* pinshim_alloc(): private, registered */
+	PS_HEAP_CUDA,    /* CUDA host memory: shared, registered */
+	PS_HEAPS
+};
+
+/* The flags of a granule of this heap. */
+static inline uint8_t ps_granule_flags(enum ps_heap heap)
+{
+	return heap == PS_HEAP_MALLOC    ? 0
+	       : heap == PS_HEAP_PINSHIM ? PS_GRANULE_DRIVER
+					 : PS_GRANULE_DRIVER | PS_GRANULE_SHARED;
+}
+
+/* The heap of a granule that is in use, from its byte. */
+static inline enum ps_heap ps_granule_heap(uint8_t byte)
+{
+	return !(byte & PS_GRANULE_DRIVER)   ? PS_HEAP_MALLOC
+	       : !(byte & PS_GRANULE_SHARED) ? PS_HEAP_PINSHIM
+					     : PS_HEAP_CUDA;
 }
 
 /* The byte of a granule; PS_GRANULE_FREE beyond the frontier. Takes no lock. */

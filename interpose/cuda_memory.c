@@ -309,14 +309,15 @@ int ps_cuda_register(enum pinshim_entry_point entry,
 
 /*
  * What to ask the real function to unregister for a pointer that the program has not registered. It
- * must not get one into the CUDA heap, which may be where a registration of ours begins: in its place
+ * must not get one into a heap that the driver is told of, which may be where a registration of ours begins: in its place
  * NULL, which gives the error of an allocated block, or an address that is registered nowhere.
  */
 static void *stand_in(void *pointer)
 {
 	static char nowhere;
 
-	if (!ps_in_window(pointer) || !(ps_granule_byte(ps_granule_of(pointer)) & PS_GRANULE_CUDA))
+	if (!ps_in_window(pointer) ||
+	    !(ps_granule_byte(ps_granule_of(pointer)) & PS_GRANULE_DRIVER))
 		return pointer;
 	return ps_heap_enclosing(pointer) != NULL ? NULL : &nowhere;
 }

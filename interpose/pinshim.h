@@ -93,6 +93,8 @@ PINSHIM_CALL_(pinshim_is_pinned, int, (const void *address, size_t length), (add
 /*
  * A pinned block of size bytes (0 counts as 1) at a multiple of alignment, a power of two; 0 asks for
  * the default: a page from 4 KiB on, 512 bytes below. Free it with pinshim_free().
+ * A forked child has a copy of its own, as of malloc()'s memory. If a GPU's driver has registered the
+ * block, fork() itself makes that copy. (CUDA host memory is shared with children instead.)
  * NULL with errno EINVAL (alignment), ENOMEM (a limit refused; said once on stderr), ENOSYS.
  */
 PINSHIM_CALL_(pinshim_alloc, void *, (size_t size, size_t alignment), (size, alignment),

@@ -86,8 +86,8 @@ fails unregister_fails 1 'error 1.*stay pinned' PINSHIM_RETAIN=0
 fails foreign 1 'cudaHostUnregister' PINSHIM_MALLOC=
 fails capturing 0 .
 fails child 0 . PINSHIM_MALLOC=1M-
-fails children 1 'fork.* 256 MiB registered.*spawn or forkserver'
-fails children 0 . PINSHIM_BACKEND=cuda
+fails shared 0 .
+fails copied 1 'fork.* 256 MiB of pinshim_alloc.*cudaHostAlloc'
 fails threads 0 .
 fails threads 0 . PINSHIM_RETAIN=0
 

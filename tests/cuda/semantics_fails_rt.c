@@ -259,14 +259,37 @@ static void child(void)
 	DO(cudaHostUnregister(memory));
 }
 
-/* With so much registered that the kernel takes long to copy it to each. */
-static void children(void)
+/* A child writes to the block and the parent sees it; a fork says nothing about 256 MiB of it. */
+static void shared(void)
 {
 	void *block = NULL;
 	int status = -1;
 	pid_t pid;
 
 	DO(cudaHostAlloc(&block, 256 * MIB, 0));
+	fill_all(block, 20 * MIB, 1);
+	pid = fork();
+	if (pid == 0) {
+		fill_all(block, 20 * MIB, 2);
+		_exit(0);
+	}
+	waitpid(pid, &status, 0);
+	check(status == 0, "the child ends with 0 (%#x)", (unsigned)status);
+	check(holds(block, 20 * MIB, 2), "a block is shared with a child");
+	DO(cudaFreeHost(block));
+}
+
+/* So much of pinshim_alloc() that the kernel takes long to copy it to each. */
+static void copied(void)
+{
+	void *block, *first = NULL;
+	int status = -1;
+	pid_t pid;
+
+	/* With a context there is somebody to register it with. */
+	DO(cudaHostAlloc(&first, MIB, 0));
+	block = pinshim_alloc(256 * MIB, 0);
+	check(block != NULL, "a block of pinshim_alloc()");
 	for (int i = 0; i < 2; i++) {
 		pid = fork();
 		if (pid == 0)
@@ -274,7 +297,8 @@ static void children(void)
 		waitpid(pid, &status, 0);
 		check(status == 0, "child %d ends with 0 (%#x)", i, (unsigned)status);
 	}
-	DO(cudaFreeHost(block));
+	pinshim_free(block);
+	DO(cudaFreeHost(first));
 }
 
 /* Threads that allocate, copy and free at once; the data tell. */
@@ -323,11 +347,12 @@ static void threads(void)
 static const struct cases cases[] = {
 	{ "capturing", capturing },
 	{ "child", child },
-	{ "children", children },
+	{ "copied", copied },
 	{ "fallback", fallback },
 	{ "foreign", foreign },
 	{ "refused", refused },
 	{ "register_fails", register_fails },
+	{ "shared", shared },
 	{ "threads", threads },
 	{ "unregister_fails", unregister_fails },
 };

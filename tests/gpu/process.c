@@ -69,12 +69,12 @@ static void fork_children(void)
 
 	in_child("a child that ends", nothing, pointer);
 	in_child("a child that calls exec", execs, pointer);
-	known("status 0", "a child has the contents of our memory");
+	known("status 0", "our memory is shared with children");
 	in_child("a child that reads the block", reads, pointer);
-	known("status 0", "a child has the contents of our memory");
+	known("status 0", "our memory is shared with children");
 	in_child("a child that writes to it", writes, pointer);
-	/* Memory that CUDA allocates is said to be shared with children. */
-	known("is as before", "a child has the contents of our memory");
+	/* Memory that CUDA allocates is said to be, too. */
+	known("has changed", "our memory is shared with children");
 	text("the parent's block", NULL, "%s",
 	     pointer[0] == 'p' && pointer[SIZE - 1] == 'p' ? "is as before" : "has changed");
 	code("cudaMalloc", 0, cudaMalloc(&device, SIZE));

@@ -70,7 +70,7 @@ void pinned_look(struct pinned *now)
 	}
 	for (uint32_t i = 0; i < ps_window.frontier; i++) {
 		now->granules += ps_window.granule[i] != PS_GRANULE_FREE;
-		now->busy += ps_window.granule[i] == PS_GRANULE_BUSY;
+		now->busy += (ps_window.granule[i] & PS_GRANULE_STATE) == PS_GRANULE_BUSY;
 	}
 }
 
@@ -88,7 +88,7 @@ static void check_published(uint32_t first)
 	ck_assert_uint_eq(range->length, (uint64_t)run->count << PS_GRANULE_SHIFT);
 	ck_assert_uint_eq(range->flags & PINSHIM_RANGE_LOCKED, PINSHIM_RANGE_LOCKED);
 	ck_assert_int_eq(!(range->flags & PINSHIM_RANGE_HUGE), !(byte & PS_GRANULE_HUGE));
-	ck_assert_int_eq(!(range->flags & PINSHIM_RANGE_HEAP_CUDA), !(byte & PS_GRANULE_CUDA));
+	ck_assert_int_eq(!(range->flags & PINSHIM_RANGE_HEAP_CUDA), !(byte & PS_GRANULE_DRIVER));
 	ck_assert_int_eq(!(range->flags & PINSHIM_RANGE_REGISTERED),
 			 run->registered != PS_REGISTERED);
 }

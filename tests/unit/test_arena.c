@@ -172,17 +172,64 @@ END_TEST
 
 START_TEST(heaps_do_not_share_chunks)
 {
-	char *ours = get(4096, 4096);
-	char *cuda = ps_arena_alloc(PS_HEAP_CUDA, 4096, 4096, false, &why);
+	char *block[PS_HEAPS];
 
-	ck_assert_ptr_nonnull(cuda);
-	ck_assert_uint_ne(ps_granule_of(ours), ps_granule_of(cuda));
-	ck_assert(ps_window.granule[ps_granule_of(cuda)] & PS_GRANULE_CUDA);
-	ck_assert(!(ps_window.granule[ps_granule_of(ours)] & PS_GRANULE_CUDA));
+	for (enum ps_heap heap = 0; heap < PS_HEAPS; heap++) {
+		block[heap] = ps_arena_alloc(heap, 4096, 4096, false, &why);
+		ck_assert_ptr_nonnull(block[heap]);
+		ck_assert_uint_eq(ps_granule_heap(ps_granule_byte(ps_granule_of(block[heap]))),
+				  heap);
+	}
 	pinned_check();
-	ps_arena_free(ours);
-	ps_arena_free(cuda);
+	for (enum ps_heap heap = 0; heap < PS_HEAPS; heap++)
+		ps_arena_free(block[heap]);
 	ps_heap_trim(0);
+	pinned_check_nothing();
+}
+END_TEST
+
+/* Nor does one use pages that are unused in a chunk of another's. */
+START_TEST(heaps_do_not_share_pages)
+{
+	const enum ps_heap mine = (enum ps_heap)(_i / PS_HEAPS);
+	const enum ps_heap other = (enum ps_heap)(_i % PS_HEAPS);
+	char *block[2];
+
+	block[0] = ps_arena_alloc(mine, 100 * KIB, 4096, false, &why);
+	ck_assert_ptr_nonnull(block[0]);
+	/* The rest of its chunk is unused pages after a trim, which serve whoever is of this heap. */
+	ps_heap_trim(0);
+	block[1] = ps_arena_alloc(other, 64 * KIB, 4096, false, &why);
+	ck_assert_ptr_nonnull(block[1]);
+	ck_assert_uint_eq(ps_granule_heap(ps_granule_byte(ps_granule_of(block[1]))), other);
+	ck_assert_int_eq(ps_granule_of(block[0]) == ps_granule_of(block[1]), mine == other);
+	ps_arena_free(block[0]);
+	ps_arena_free(block[1]);
+	ps_heap_trim(0);
+	pinned_check_nothing();
+}
+END_TEST
+
+/* What a forked child shares is unpinned when all of its chunk is unused, of other chunks what is. */
+START_TEST(shared_chunks_go_only_whole)
+{
+	const enum ps_heap heap = (enum ps_heap)_i;
+	char *whole, *rest, *first;
+
+	whole = ps_arena_alloc(heap, 14 * MIB, 4096, false, &why);
+	ck_assert_ptr_nonnull(whole);
+	ps_arena_free(whole);
+	first = ps_arena_alloc(heap, 4 * MIB, 4096, false, &why);
+	rest = ps_arena_alloc(heap, 8 * MIB, 4096, false, &why);
+	ck_assert_ptr_eq(first, whole);
+	ps_arena_free(rest);
+	if (heap == PS_HEAP_CUDA)
+		ck_assert_uint_eq(ps_heap_trim(0), 0);
+	else
+		ck_assert_uint_ge(ps_heap_trim(0), 8 * MIB);
+	pinned_check();
+	ps_arena_free(first);
+	ck_assert_uint_gt(ps_heap_trim(0), 0);
 	pinned_check_nothing();
 }
 END_TEST
@@ -391,6 +438,8 @@ static void add(TCase *tcase)
 	tcase_add_test(tcase, pages_left_by_a_trim_are_reused);
 	tcase_add_test(tcase, zero_after_unpinning_without_mmap);
 	tcase_add_test(tcase, heaps_do_not_share_chunks);
+	tcase_add_loop_test(tcase, heaps_do_not_share_pages, 0, PS_HEAPS * PS_HEAPS);
+	tcase_add_loop_test(tcase, shared_chunks_go_only_whole, 0, PS_HEAPS);
 	tcase_add_test(tcase, growth_is_bounded);
 	tcase_add_test(tcase, trim_around_live_blocks);
 	tcase_add_test(tcase, random_with_trims);

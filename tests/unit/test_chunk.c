@@ -29,10 +29,13 @@ static struct ps_refusal why;
 static long pool(long pages);
 static bool pool_changed;
 
+/* Of which new_chunk()'s are. */
+static enum ps_heap heap;
+
 static int new_chunk(uint32_t count, uint32_t *first)
 {
 	memset(&why, 0xff, sizeof(why));
-	return ps_chunk_new(count, 1, PS_GRANULE_LARGE, first, &why);
+	return ps_chunk_new(count, 1, PS_GRANULE_LARGE | ps_granule_flags(heap), first, &why);
 }
 
 static size_t release(uint32_t first)
@@ -54,8 +57,9 @@ static void setup(void)
 	ps_config.reserve = 0;
 	ps_config.limit = UINT64_MAX;
 	for (uint32_t i = 0; i < ps_window.frontier; i += ps_window.run[i].count)
-		if (ps_window.granule[i] > PS_GRANULE_BUSY)
+		if ((ps_window.granule[i] & PS_GRANULE_STATE) > PS_GRANULE_BUSY)
 			release(i);
+	heap = PS_HEAP_MALLOC;
 	ps_chunk_retry();
 	if (pool_changed)
 		pool(0);
@@ -94,6 +98,7 @@ START_TEST(a_chunk_is_locked_zero_and_published)
 	static const uint32_t counts[] = { 1, 3, 16, 40 };
 	uint32_t first;
 
+	heap = _i ? PS_HEAP_CUDA : PS_HEAP_MALLOC;
 	for (int i = 0; i < 4; i++) {
 		const size_t bytes = (size_t)counts[i] << PS_GRANULE_SHIFT;
 		const uint64_t pins = ps_table()->pins, unpins = ps_table()->unpins;
@@ -131,6 +136,9 @@ static int try_with_fault(uint32_t count, bool *failed)
 	const int r = new_chunk(count, &first);
 
 	ps_fault_clear();
+	/* A shared one that could not be unmapped either waits for that. */
+	if (heap == PS_HEAP_CUDA && r < 0)
+		ps_chunk_retry();
 	*failed = r < 0;
 	if (r < 0) {
 		ck_assert_int_eq(r, -ENOMEM);
@@ -686,6 +694,143 @@ START_TEST(no_more_maps)
 }
 END_TEST
 
+/* Of CUDA host memory: nothing is left behind whatever fails. Without advice it is pinned, without mmap not. */
+START_TEST(every_call_for_a_shared_chunk_fails)
+{
+	bool failed;
+
+	heap = PS_HEAP_CUDA;
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
+		for (unsigned nth = 1; nth <= 8; nth++)
+			for (uint32_t count = 1; count <= 20; count += 19) {
+				const bool for_ever = nth > 4;
+				const unsigned from = for_ever ? nth - 4 : nth;
+
+				ps_fault_set(calls[i].call, from, for_ever ? UINT_MAX : from,
+					     calls[i].error);
+				try_with_fault(count, &failed);
+				/* Not the first alone: a claim may need a stack. */
+				if (for_ever && from == 1 && calls[i].call == PS_OS_MMAP)
+					ck_assert_msg(failed, "%s", calls[i].name);
+				if (calls[i].call == PS_OS_MADVISE)
+					ck_assert_msg(!failed, "%s", calls[i].name);
+			}
+}
+END_TEST
+
+/* A child may use it, and what comes to lie there next must not be the same: it stays busy. */
+START_TEST(shared_chunk_cannot_be_unmapped)
+{
+	struct pinned now;
+	uint32_t first, next;
+
+	heap = PS_HEAP_CUDA;
+	ck_assert_int_eq(new_chunk(2, &first), 0);
+	ps_fault_set(PS_OS_MMAP, 1, UINT_MAX, ENOMEM);
+	ck_assert_uint_eq(release(first), 0);
+	ck_assert_uint_eq(ps_chunk_retry(), 0);
+	ps_fault_clear();
+	pinned_look(&now);
+	ck_assert_uint_eq(now.busy, 2);
+	ck_assert_uint_eq(now.ranges, 0);
+	ck_assert_uint_eq(now.claimed, 2 * PS_GRANULE);
+	heap = PS_HEAP_MALLOC;
+	ck_assert_int_eq(new_chunk(2, &next), 0);
+	ck_assert_uint_ne(first, next);
+	release(next);
+	ck_assert_uint_eq(ps_chunk_retry(), 2 * PS_GRANULE);
+	pinned_check_nothing();
+}
+END_TEST
+
+/* Cut in two, its memory would be given back only when the second half is. */
+START_TEST(shared_chunk_stays_whole)
+{
+	uint32_t first;
+
+	heap = PS_HEAP_CUDA;
+	ck_assert_int_eq(new_chunk(4, &first), 0);
+	ck_assert_int_eq(split(first, first + 2), -ENOMEM);
+	ck_assert_int_eq(isolate(first + 1), -ENOMEM);
+	ck_assert_uint_eq(ps_window.run[first].count, 4);
+	pinned_check();
+	ck_assert_uint_eq(release(first), 4 * PS_GRANULE);
+	pinned_check_nothing();
+}
+END_TEST
+
+/*
+ * Whatever the administrator wants for shared memory at a fault. The third advice asks for them: after those
+ * for huge pages and for core files.
+ */
+START_TEST(shared_chunk_in_huge_pages)
+{
+	static const struct {
+		unsigned first, last;
+		uint32_t huge;
+	} refused[] = { { 0, 0, 20 }, { 3, 3, 20 }, { 3, UINT_MAX, 0 } };
+	uint32_t first;
+
+	for (int i = 0; i < 2; i++) {
+		heap = i == 0 ? PS_HEAP_MALLOC : PS_HEAP_CUDA;
+		ck_assert_int_eq(new_chunk(20, &first), 0);
+		if (ps_table()->huge_bytes < 20 * PS_GRANULE) {
+			puts("skip - shared_chunk_in_huge_pages: there are none, or no MADV_COLLAPSE");
+			release(first);
+			return;
+		}
+		release(first);
+	}
+	ps_fault_set(PS_OS_MADVISE, refused[_i].first, refused[_i].last, ENOMEM);
+	ck_assert_int_eq(new_chunk(20, &first), 0);
+	ps_fault_clear();
+	ck_assert_uint_eq(ps_table()->huge_bytes, refused[_i].huge * PS_GRANULE);
+	pinned_check();
+	release(first);
+	pinned_check_nothing();
+}
+END_TEST
+
+/* The child sees what the parent writes, and what it unmaps stays the parent's. */
+START_TEST(shared_with_a_child)
+{
+	volatile char *memory;
+	int ends[2], status;
+	uint32_t first;
+	pid_t child;
+	char go = 0;
+
+	heap = PS_HEAP_CUDA;
+	ck_assert_int_eq(new_chunk(_i ? 20 : 1, &first), 0);
+	memory = ps_granule_address(first);
+	memory[0] = 1;
+	ck_assert_int_eq(pipe(ends), 0);
+	child = fork();
+	if (child == 0) {
+		bool good;
+
+		ps_table_fork_child();
+		ps_budget_fork_child();
+		ps_chunk_fork_child();
+		good = read(ends[0], &go, 1) == 1 && memory[0] == 2;
+		memory[1] = 3;
+		good &= release(first) == 0 && ps_window.granule[first] == PS_GRANULE_FREE;
+		_exit(!good);
+	}
+	memory[0] = 2;
+	ck_assert_int_eq(write(ends[1], &go, 1), 1);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	ck_assert_int_eq(memory[0], 2);
+	ck_assert_int_eq(memory[1], 3);
+	pinned_check();
+	release(first);
+	pinned_check_nothing();
+	close(ends[0]);
+	close(ends[1]);
+}
+END_TEST
+
 /* In a child nothing is locked, published or claimed; what somebody was working on is not lost. */
 START_TEST(forked_child)
 {
@@ -734,7 +879,7 @@ static void add(TCase *tcase)
 {
 	tcase_set_timeout(tcase, 100);
 	tcase_add_checked_fixture(tcase, setup, NULL);
-	tcase_add_test(tcase, a_chunk_is_locked_zero_and_published);
+	tcase_add_loop_test(tcase, a_chunk_is_locked_zero_and_published, 0, 2);
 	tcase_add_test(tcase, alignment);
 	tcase_add_loop_test(tcase, every_call_fails_in_turn, 0, 4);
 	tcase_add_test(tcase, last_step_of_a_large_chunk_fails);
@@ -754,6 +899,11 @@ static void add(TCase *tcase)
 	tcase_add_test(tcase, racing_failures_lose_no_addresses);
 	tcase_add_test(tcase, relock_while_pinning);
 	tcase_add_test(tcase, no_more_maps);
+	tcase_add_test(tcase, every_call_for_a_shared_chunk_fails);
+	tcase_add_test(tcase, shared_chunk_cannot_be_unmapped);
+	tcase_add_test(tcase, shared_chunk_stays_whole);
+	tcase_add_loop_test(tcase, shared_chunk_in_huge_pages, 0, 3);
+	tcase_add_loop_test(tcase, shared_with_a_child, 0, 2);
 	tcase_add_test(tcase, forked_child);
 	tcase_add_test(tcase, table_has_no_room);
 	tcase_add_test(tcase, table_file_cannot_be_had);

@@ -88,7 +88,7 @@ static void setup(void)
 {
 	ps_fault_clear();
 	for (uint32_t i = 0; i < ps_window.frontier; i += ps_window.run[i].count)
-		if (ps_window.granule[i] > PS_GRANULE_BUSY)
+		if ((ps_window.granule[i] & PS_GRANULE_STATE) > PS_GRANULE_BUSY)
 			unpin(i);
 	ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
 	open_rings();

@@ -371,7 +371,7 @@ static struct model {
 	char *block;
 	size_t size;
 	uint64_t seed;
-	bool cuda;
+	enum ps_heap heap;
 } model[SLOTS];
 
 static unsigned seed;
@@ -410,10 +410,9 @@ static void random_alloc(struct model *m, uint64_t *bytes)
 	m->size = random_size();
 	if (*bytes + m->size > LIVE_MAX)
 		return;
-	m->cuda = rand_r(&seed) % 4 == 0;
+	m->heap = (enum ps_heap)(rand_r(&seed) % PS_HEAPS);
 	m->seed = (uint64_t)rand_r(&seed);
-	m->block = ps_heap_alloc(m->cuda ? PS_HEAP_CUDA : PS_HEAP_MALLOC, ENTRY, m->size, 0, zero,
-				 &why);
+	m->block = ps_heap_alloc(m->heap, ENTRY, m->size, 0, zero, &why);
 	ck_assert_ptr_nonnull(m->block);
 	if (zero && m->size < MIB)
 		ck_assert(pinned_is_zero(m->block, m->size));

@@ -60,7 +60,7 @@ static bool signed_right(const struct handed *h)
 
 static struct handed *make(unsigned *seed)
 {
-	const enum ps_heap heap = rand_r(seed) % 4 == 0 ? PS_HEAP_CUDA : PS_HEAP_MALLOC;
+	const enum ps_heap heap = (enum ps_heap)(rand_r(seed) % PS_HEAPS);
 	const bool zero = rand_r(seed) % 4 == 0;
 	struct handed *h = malloc(sizeof(*h));
 	struct ps_refusal why;

@@ -36,7 +36,7 @@ static void setup(void)
 
 static uint32_t get(uint32_t count, uint32_t align)
 {
-	void *block = ps_large_alloc(count, align, false, &zeroed, &why);
+	void *block = ps_large_alloc(count, align, PS_HEAP_MALLOC, &zeroed, &why);
 
 	ck_assert_ptr_nonnull(block);
 	ck_assert_uint_eq((uintptr_t)block % ((uintptr_t)align << PS_GRANULE_SHIFT), 0);
@@ -173,23 +173,52 @@ START_TEST(live_neighbours_are_not_joined)
 }
 END_TEST
 
+/* Kept blocks serve their own heap alone, and side by side they are never one. */
 START_TEST(heaps_do_not_mix)
 {
-	const uint32_t ours = get(9, 1);
-	void *cuda;
+	const enum ps_heap mine = (enum ps_heap)(_i / PS_HEAPS);
+	const enum ps_heap other = (enum ps_heap)(_i % PS_HEAPS);
+	void *block[3];
 
-	drop(ours);
-	cuda = ps_large_alloc(9, 1, true, &zeroed, &why);
-	ck_assert_ptr_nonnull(cuda);
-	ck_assert_uint_ne(ps_granule_of(cuda), ours);
-	ck_assert(ps_window.granule[ps_granule_of(cuda)] & PS_GRANULE_CUDA);
+	if (mine == other)
+		return;
+	block[0] = ps_large_alloc(9, 1, mine, &zeroed, &why);
+	drop(ps_granule_of(block[0]));
+	block[1] = ps_large_alloc(9, 1, other, &zeroed, &why);
+	ck_assert_ptr_nonnull(block[1]);
+	ck_assert_ptr_ne(block[1], block[0]);
+	ck_assert_uint_eq(ps_granule_heap(ps_granule_byte(ps_granule_of(block[1]))), other);
 	pinned_check();
-	/* Side by side, but never one. */
-	drop(ps_granule_of(cuda));
+	drop(ps_granule_of(block[1]));
 	ck_assert_uint_eq(kept(), 18);
-	ck_assert_uint_eq(get(18, 1), ps_granule_of(cuda) + 9);
+	block[2] = ps_large_alloc(18, 1, mine, &zeroed, &why);
+	ck_assert_uint_eq(ps_granule_of(block[2]), ps_granule_of(block[1]) + 9);
 	ck_assert_uint_eq(kept(), 18);
 	pinned_check();
+}
+END_TEST
+
+/* CUDA host memory: only what wastes a 32nd at most serves, and then all of it. */
+START_TEST(shared_is_neither_cut_nor_joined)
+{
+	uint32_t block[3], i;
+
+	for (i = 0; i < 3; i++)
+		block[i] = ps_granule_of(
+			ps_large_alloc(i == 0 ? 64 : 10, 1, PS_HEAP_CUDA, &zeroed, &why));
+	ck_assert_uint_eq(block[1] + 10, block[2]);
+	for (i = 0; i < 3; i++)
+		drop(block[i]);
+	i = ps_granule_of(ps_large_alloc(20, 1, PS_HEAP_CUDA, &zeroed, &why));
+	ck_assert_uint_ge(i, block[2] + 10);
+	drop(i);
+	i = ps_granule_of(ps_large_alloc(63, 1, PS_HEAP_CUDA, &zeroed, &why));
+	ck_assert_uint_eq(i, block[0]);
+	ck_assert_uint_eq(ps_large_size(i), 64 * PS_GRANULE);
+	ck_assert(!ps_large_shrink(i, 40));
+	ck_assert(!ps_large_grow(i, 70));
+	ck_assert_uint_eq(ps_large_size(i), 64 * PS_GRANULE);
+	drop(i);
 }
 END_TEST
 
@@ -444,7 +473,8 @@ static void add(TCase *tcase)
 	tcase_add_test(tcase, reuse_by_cutting);
 	tcase_add_test(tcase, reuse_by_joining);
 	tcase_add_test(tcase, live_neighbours_are_not_joined);
-	tcase_add_test(tcase, heaps_do_not_mix);
+	tcase_add_loop_test(tcase, heaps_do_not_mix, 0, PS_HEAPS * PS_HEAPS);
+	tcase_add_test(tcase, shared_is_neither_cut_nor_joined);
 	tcase_add_test(tcase, retain_limit_and_order);
 	tcase_add_test(tcase, larger_than_retain_is_not_kept);
 	tcase_add_test(tcase, shrink_in_place);

@@ -225,21 +225,21 @@ static void check(void)
 	ck_assert_uint_eq(fake.faults, 0);
 }
 
-/* Bytes of the CUDA heap; the fake uses the other one. */
+/* Bytes of the heaps that the driver is told of; the fake uses malloc's. */
 static size_t held(void)
 {
 	size_t bytes = 0;
 
 	ps_lock(&ps_window.lock);
 	for (uint32_t i = 0; i < ps_window.frontier; i += ps_window.run[i].count)
-		if ((ps_window.granule[i] & (PS_GRANULE_CUDA | PS_GRANULE_LOCKED)) ==
-		    (PS_GRANULE_CUDA | PS_GRANULE_LOCKED))
+		if ((ps_window.granule[i] & (PS_GRANULE_DRIVER | PS_GRANULE_LOCKED)) ==
+		    (PS_GRANULE_DRIVER | PS_GRANULE_LOCKED))
 			bytes += (size_t)ps_window.run[i].count << PS_GRANULE_SHIFT;
 	ps_unlock(&ps_window.lock);
 	return bytes;
 }
 
-/* Trims as where no driver may be called. Returns the bytes of the CUDA heap that went. */
+/* Trims as where no driver may be called. Returns the bytes of these that went. */
 static size_t trim_plain(size_t keep)
 {
 	const size_t before = held();
@@ -294,8 +294,12 @@ static void clean(void)
 	fake_reset();
 }
 
+/* Of which heap get()'s are: of PINSHIM chunks stay whole only while they are registered, of CUDA always. */
+static enum ps_heap heap = PS_HEAP_CUDA;
+
 static void setup(void)
 {
+	heap = PS_HEAP_CUDA;
 	clean();
 	fake.faults = fake.count = 0;
 	pinned_check_nothing();
@@ -310,13 +314,13 @@ static void teardown(void)
 	pinned_check_nothing();
 }
 
-static char *get_from(enum ps_heap heap, size_t size)
+static char *get_from(enum ps_heap of, size_t size)
 {
 	struct ps_refusal why;
 	char *block;
 
 	ps_thread.driver++;
-	block = ps_heap_alloc(heap, PINSHIM_ENTRY_CUDA_HOST_ALLOC, size, 0, false, &why);
+	block = ps_heap_alloc(of, PINSHIM_ENTRY_CUDA_HOST_ALLOC, size, 0, false, &why);
 	ps_thread.driver--;
 	ck_assert_ptr_nonnull(block);
 	return block;
@@ -324,7 +328,7 @@ static char *get_from(enum ps_heap heap, size_t size)
 
 static char *get(size_t size)
 {
-	return get_from(PS_HEAP_CUDA, size);
+	return get_from(heap, size);
 }
 
 static char *get_covered(size_t size)
@@ -506,9 +510,12 @@ END_TEST
 
 START_TEST(registered_is_neither_split_nor_joined)
 {
-	char *a = get_covered(64 * MIB), *b = get_covered(20 * MIB), *c = get_covered(20 * MIB);
-	char *other;
+	char *a, *b, *c, *other;
 
+	heap = PS_HEAP_PINSHIM;
+	a = get_covered(64 * MIB);
+	b = get_covered(20 * MIB);
+	c = get_covered(20 * MIB);
 	ck_assert_ptr_eq(b + 20 * MIB, c);
 	drop(a);
 	drop(b);
@@ -533,8 +540,10 @@ END_TEST
 START_TEST(registered_is_not_resized)
 {
 	/* What the fake takes shall not lie right behind. */
-	char *taken = get_from(PS_HEAP_MALLOC, 3000), *block = get_covered(40 * MIB);
+	char *taken = get_from(PS_HEAP_MALLOC, 3000), *block;
 
+	heap = PS_HEAP_PINSHIM;
+	block = get_covered(40 * MIB);
 	ck_assert(!ps_heap_resize(block, 80 * MIB, "realloc()"));
 	check();
 	ck_assert_uint_eq(ps_heap_usable(block, "test"), 40 * MIB);
@@ -562,6 +571,7 @@ START_TEST(slab_chunks_go_only_whole)
 {
 	char *a, *b;
 
+	heap = PS_HEAP_PINSHIM;
 	two_in_a_chunk(&a, &b);
 	ck_assert_int_eq(ps_registration_cover(a), 0);
 	check();
@@ -584,6 +594,7 @@ START_TEST(granules_complete_before_the_registration_ended)
 {
 	char *a, *b;
 
+	heap = PS_HEAP_PINSHIM;
 	two_in_a_chunk(&a, &b);
 	ck_assert_int_eq(ps_registration_cover(a), 0);
 	drop(b);
@@ -593,6 +604,22 @@ START_TEST(granules_complete_before_the_registration_ended)
 	ck_assert_uint_ge(trim_plain(0), 8 * MIB);
 	check();
 	drop(a);
+}
+END_TEST
+
+START_TEST(chunk_unused_before_the_registration_ended)
+{
+	char *a, *b;
+
+	two_in_a_chunk(&a, &b);
+	ck_assert_int_eq(ps_registration_cover(a), 0);
+	drop(b);
+	drop(a);
+	ck_assert_uint_eq(trim_plain(0), 0);
+	ps_registration_drop_all();
+	check();
+	ck_assert_uint_eq(trim_plain(0), 14 * MIB);
+	check();
 }
 END_TEST
 
@@ -1422,6 +1449,7 @@ static void add(TCase *tcase)
 	tcase_add_test(tcase, registered_is_not_resized);
 	tcase_add_test(tcase, slab_chunks_go_only_whole);
 	tcase_add_test(tcase, granules_complete_before_the_registration_ended);
+	tcase_add_test(tcase, chunk_unused_before_the_registration_ended);
 	tcase_add_test(tcase, malloc_heap_never_calls_the_driver);
 	tcase_add_test(tcase, unregister_fails_for_a_large_block);
 	tcase_add_test(tcase, unregister_fails_for_a_slab);
