@@ -13,7 +13,9 @@
 
 #include "config.h"
 #include "counters.h"
+#include "maps.h"
 #include "os.h"
+#include "own_stack.h"
 #include "populate.h"
 #include "registration.h"
 #include "table.h"
@@ -34,6 +36,12 @@ static atomic_uint lost_runs;
 
 /* How often all chunks were locked again; a chunk pinned meanwhile may have missed it. */
 static atomic_uint relocks;
+
+/* Where the kernel has no PAGEMAP_SCAN: that huge pages are to be counted, and not before when again. */
+static struct {
+	atomic_bool wanted;
+	atomic_uint_fast64_t next; /* ps_os_now() */
+} huge_count;
 
 static size_t bytes_of(uint32_t count)
 {
@@ -165,6 +173,26 @@ static int pin_memory(void *address, size_t length, bool shared, const char **ca
 	return ps_os_mlock(address, length);
 }
 
+static void count_huge(void *unused)
+{
+	const uint64_t began = ps_os_now();
+	const int64_t huge = ps_maps_huge_bytes((void *)ps_window.base, ps_window.size);
+	uint64_t now;
+
+	(void)unused;
+	if (huge >= 0)
+		__atomic_store_n(&ps_table()->huge_bytes, (uint64_t)huge, __ATOMIC_RELAXED);
+	now = ps_os_now();
+	/* So that it takes a hundredth of the time at most. */
+	atomic_store(&huge_count.next, now + 100 * (now - began));
+}
+
+void ps_chunk_count_huge(void)
+{
+	if (atomic_load_explicit(&huge_count.wanted, memory_order_relaxed))
+		ps_on_own_stack(count_huge, NULL);
+}
+
 static void explain(const char *call, int error, size_t length, struct ps_refusal *why)
 {
 	ps_budget_kernel_refused(call, error, length, why);
@@ -193,6 +221,8 @@ static int pin(void *address, size_t length, bool shared, size_t *huge, struct p
 		return -ENOMEM;
 	}
 	in_huge = hugetlb ? (int64_t)length : ps_os_huge_bytes(address, length);
+	if (in_huge == -ENOTTY)
+		atomic_store(&huge_count.wanted, true);
 	*huge = in_huge > 0 ? (size_t)in_huge : 0;
 	ps_count_add(&ps_table()->pins, 1);
 	ps_count_add(&ps_table()->pin_nanoseconds, ps_os_now() - began);
@@ -249,6 +279,17 @@ static int take(uint32_t count, uint32_t align, uint32_t *first, struct ps_refus
 	return r;
 }
 
+/* Until it is counted again, what was in huge pages is no more than what is left. */
+static void limit_huge(void)
+{
+	struct pinshim_table *table = ps_table();
+	const uint64_t locked = ps_count_get(&table->locked_bytes);
+
+	if (atomic_load_explicit(&huge_count.wanted, memory_order_relaxed) &&
+	    ps_count_get(&table->huge_bytes) > locked)
+		__atomic_store_n(&table->huge_bytes, locked, __ATOMIC_RELAXED);
+}
+
 /* Withdraws a locked chunk from table and gauges. Window's lock held or the chunk busy. */
 static void withdraw(uint32_t first)
 {
@@ -257,6 +298,7 @@ static void withdraw(uint32_t first)
 	ps_table_remove(run->slot);
 	run->slot = -1;
 	ps_table_gauges(-(int64_t)bytes_of(run->count), -((int64_t)run->huge << 12), 0, 0, -1);
+	limit_huge();
 }
 
 /* From now on this chunk is ordinary memory, and counts as such. Window's lock held. */
@@ -343,6 +385,8 @@ static int make_chunk(uint32_t first, uint32_t count, uint8_t what, struct ps_re
 	if (atomic_load(&relocks) != seen)
 		lock_again(first);
 	ps_unlock(&ps_window.lock);
+	if (atomic_load(&huge_count.next) <= began)
+		ps_chunk_count_huge();
 	ps_trace_pin((uintptr_t)ps_granule_address(first), length, huge, table_flags(what), began);
 	return 0;
 }

@@ -91,6 +91,12 @@ void ps_chunk_replaced(const void *address, size_t length);
  */
 unsigned ps_chunk_relock(void);
 
+/*
+ * Where the kernel does not say which chunks are in huge pages (before Linux 6.7), counts for the table how
+ * much of the window is. Takes milliseconds then, else nothing. Any lock may be held.
+ */
+void ps_chunk_count_huge(void);
+
 /* In a forked child: every granule in use becomes inherited. Single-threaded. */
 void ps_chunk_fork_child(void);
 

@@ -53,15 +53,18 @@ static void parse(const char *line, struct ps_mapping *mapping)
 	mapping->shm = strncmp(line, sysv, sizeof(sysv) - 1) == 0;
 }
 
-int ps_maps_each(int (*visit)(const struct ps_mapping *mapping, void *context), void *context)
+/*
+ * Calls visit() for each line of a file, of which it gets the first LINE - 1 characters, until it returns
+ * non-zero. Returns that, 0, or -errno where the file cannot be read.
+ */
+static int each_line(const char *path, int (*visit)(const char *line, void *context), void *context)
 {
-	struct ps_mapping mapping;
 	char buffer[4096], line[LINE];
 	size_t used = 0;
 	ssize_t got;
 	int result = 0, fd;
 
-	fd = ps_os_open("/proc/self/maps", O_RDONLY, 0);
+	fd = ps_os_open(path, O_RDONLY, 0);
 	if (fd < 0)
 		return fd;
 	while (!result && (got = ps_os_read(fd, buffer, sizeof(buffer))) != 0) {
@@ -75,12 +78,71 @@ int ps_maps_each(int (*visit)(const struct ps_mapping *mapping, void *context), 
 			}
 			line[used] = '\0';
 			used = 0;
-			parse(line, &mapping);
-			result = visit(&mapping, context);
+			result = visit(line, context);
 		}
 	}
 	ps_os_close(fd);
 	return result;
+}
+
+struct visitor {
+	int (*visit)(const struct ps_mapping *mapping, void *context);
+	void *context;
+};
+
+static int visit_mapping(const char *line, void *context)
+{
+	const struct visitor *visitor = context;
+	struct ps_mapping mapping;
+
+	parse(line, &mapping);
+	return visitor->visit(&mapping, visitor->context);
+}
+
+int ps_maps_each(int (*visit)(const struct ps_mapping *mapping, void *context), void *context)
+{
+	struct visitor visitor = { visit, context };
+
+	return each_line("/proc/self/maps", visit_mapping, &visitor);
+}
+
+struct counted {
+	uintptr_t base, end;
+	bool inside; /* the mapping that lines are about lies in [base, end) */
+	int64_t bytes;
+};
+
+/* A line of smaps: the mapping, as in maps, or "Name:  123 kB" of it. */
+static int count_huge(const char *line, void *context)
+{
+	static const char *const names[] = { "AnonHugePages:", "ShmemPmdMapped:", "Shared_Hugetlb:",
+					     "Private_Hugetlb:" };
+	struct counted *counted = context;
+	struct ps_mapping mapping;
+
+	if (*line < 'A' || *line > 'Z') {
+		parse(line, &mapping);
+		counted->inside = mapping.base >= counted->base && mapping.end <= counted->end;
+		return mapping.base >= counted->end;
+	}
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && counted->inside; i++) {
+		const char *value = line + strlen(names[i]);
+
+		if (strncmp(line, names[i], strlen(names[i])) != 0)
+			continue;
+		while (*value == ' ')
+			value++;
+		counted->bytes += (int64_t)number(&value, 10) << 10;
+	}
+	return 0;
+}
+
+int64_t ps_maps_huge_bytes(const void *address, size_t length)
+{
+	struct counted counted = { (uintptr_t)address, (uintptr_t)address + length, false, 0 };
+	const int r = each_line("/proc/self/smaps", count_huge, &counted);
+
+	return r < 0 ? r : counted.bytes;
 }
 
 struct wanted {

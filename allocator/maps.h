@@ -33,4 +33,11 @@ int ps_maps_each(int (*visit)(const struct ps_mapping *mapping, void *context), 
  */
 bool ps_maps_allow(const void *address, size_t length, int protection);
 
+/*
+ * Bytes in huge pages of the mappings that lie in [address, address+length) as a whole, from
+ * /proc/self/smaps: takes milliseconds, as the kernel looks at every page of the process. -errno where
+ * that cannot be read.
+ */
+int64_t ps_maps_huge_bytes(const void *address, size_t length);
+
 #endif

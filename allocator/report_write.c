@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "chunk.h"
 #include "counters.h"
 #include "log.h"
 #include "os.h"
@@ -110,6 +111,7 @@ int ps_report_write(const char *stats)
 	}
 	text.buffer = memory;
 	ps_table_identify();
+	ps_chunk_count_huge();
 	if (to_stderr) {
 		ps_report_text(table, &text);
 		rc = ps_log_raw(text.buffer, text.length) ? 0 : -EBADF;

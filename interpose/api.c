@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "budget.h"
+#include "chunk.h"
 #include "config.h"
 #include "counters.h"
 #include "foreign.h"
@@ -168,7 +169,6 @@ int pinshim_stats(struct pinshim_stats *stats, size_t size)
 		.pinned_peak_bytes = ps_count_get(&table->pinned_peak_bytes),
 		.locked_bytes = ps_count_get(&table->locked_bytes),
 		.registered_bytes = ps_count_get(&table->registered_bytes),
-		.huge_bytes = ps_count_get(&table->huge_bytes),
 		.foreign_bytes = ps_count_get(&table->foreign_bytes),
 		.retained_bytes = ps_count_retained(table),
 		.refused = refusals(table),
@@ -178,6 +178,8 @@ int pinshim_stats(struct pinshim_stats *stats, size_t size)
 		return -ENOSYS;
 	if (stats == NULL || size == 0)
 		return -EINVAL;
+	ps_chunk_count_huge();
+	now.huge_bytes = ps_count_get(&table->huge_bytes);
 	sum_entries(table, &now);
 	memset(stats, 0, size);
 	memcpy(stats, &now, size < sizeof(now) ? size : sizeof(now));

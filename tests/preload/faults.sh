@@ -6,6 +6,8 @@
 . "$(dirname "$0")/../lib/case.sh"
 . "$(dirname "$0")/lib.bash"
 
+need jq
+
 LIB=$BUILD/fault/libpinshim.so
 [[ -e $LIB ]] || skip_all "$LIB is not built"
 program=$PROGRAMS/faults
@@ -91,6 +93,15 @@ fails mlock 3- ENOMEM,munmap:1-:EINVAL,mmap:4-:ENOMEM
 preload PINSHIM_MALLOC=64K- PINSHIM_STATS=off PINSHIM_FAULT=mlock:1-:ENOMEM -- "$program" \
 	>"$TMP/out" 2>"$TMP/err"
 check "a refused mlock is explained in one line" test "$(message_count "$TMP/err" 'memlock|MEMLOCK')" = 1
+
+# huge_bytes [VARIABLE=VALUE...]: what a report says of a program that has blocks when it ends.
+huge_bytes() {
+	preload PINSHIM_MALLOC=64K- PINSHIM_STATS="$TMP/huge.json" "$@" -- \
+		python3 -c 'import os; blocks = [bytearray(5 << 20) for _ in range(9)]; os._exit(0)'
+	jq .huge_bytes "$TMP/huge.json"
+}
+equal "huge pages are counted where the kernel does not say of a range what is in them" "$(huge_bytes)" \
+	"$(huge_bytes PINSHIM_FAULT=pagemap_scan:1-:ENOTTY)"
 check "a wrong PINSHIM_FAULT ends the program" test \
 	"$(preload PINSHIM_FAULT=nonsense -- echo main 2>/dev/null)" != main
 finish

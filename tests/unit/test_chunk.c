@@ -791,6 +791,35 @@ START_TEST(shared_chunk_in_huge_pages)
 }
 END_TEST
 
+/* Where the kernel does not say it of a range, the whole window is counted. */
+START_TEST(huge_pages_are_counted_without_a_scan)
+{
+	uint32_t first, second;
+	uint64_t told;
+
+	heap = _i ? PS_HEAP_CUDA : PS_HEAP_MALLOC;
+	ck_assert_int_eq(new_chunk(20, &first), 0);
+	told = ps_table()->huge_bytes;
+	release(first);
+	ps_fault_set(PS_OS_PAGEMAP_SCAN, 1, UINT_MAX, ENOTTY);
+	ck_assert_int_eq(new_chunk(20, &first), 0);
+	ps_chunk_count_huge();
+	ck_assert_uint_eq(ps_table()->huge_bytes, told);
+	ck_assert_int_eq(new_chunk(10, &second), 0);
+	ps_chunk_count_huge();
+	ck_assert_uint_eq(ps_table()->huge_bytes, told / 2 * 3);
+	release(first);
+	ck_assert_uint_eq(ps_table()->huge_bytes, told / 2);
+	/* Nothing is said where that cannot be read either. */
+	ps_fault_set(PS_OS_OPEN, 1, UINT_MAX, EACCES);
+	ps_chunk_count_huge();
+	ps_fault_clear();
+	ck_assert_uint_eq(ps_table()->huge_bytes, told / 2);
+	release(second);
+	pinned_check_nothing();
+}
+END_TEST
+
 /* The child sees what the parent writes, and what it unmaps stays the parent's. */
 START_TEST(shared_with_a_child)
 {
@@ -903,6 +932,7 @@ static void add(TCase *tcase)
 	tcase_add_test(tcase, shared_chunk_cannot_be_unmapped);
 	tcase_add_test(tcase, shared_chunk_stays_whole);
 	tcase_add_loop_test(tcase, shared_chunk_in_huge_pages, 0, 3);
+	tcase_add_loop_test(tcase, huge_pages_are_counted_without_a_scan, 0, 2);
 	tcase_add_loop_test(tcase, shared_with_a_child, 0, 2);
 	tcase_add_test(tcase, forked_child);
 	tcase_add_test(tcase, table_has_no_room);
