@@ -13,7 +13,9 @@
 
 #include "child.h"
 #include "doctor.h"
+#include "maps.h"
 #include "os.h"
+#include "populate.h"
 
 #define TRIAL_SECONDS 30 /* a child that takes longer hangs */
 
@@ -21,7 +23,33 @@
 struct outcome {
 	int mapped, populated, locked; /* 0 or -errno */
 	int64_t huge;                  /* bytes in huge pages, or -errno */
+	int64_t shared_huge;           /* bytes in huge pages of as much shared memory, or -errno */
 };
+
+/* A locked chunk, or one of shared memory, is a mapping of its own. Bytes, or -errno. */
+static int64_t huge_bytes(const void *chunk, size_t size)
+{
+	const int64_t huge = ps_os_huge_bytes(chunk, size);
+
+	return huge == -ENOTTY ? ps_maps_huge_bytes(chunk, size) : huge;
+}
+
+/* Maps shared memory over the chunk and populates it as for CUDA. Bytes in huge pages, or -errno. */
+static int64_t try_shared(void *chunk, size_t size)
+{
+	void *same;
+	int r = ps_os_mmap(chunk, size, PROT_READ | PROT_WRITE,
+			   MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0, &same);
+
+	if (r == 0)
+		r = ps_populate(chunk, size, true, NULL);
+	/* Before Linux 5.14. */
+	if (r == -EINVAL)
+		memset(chunk, 0, size);
+	else if (r < 0)
+		return r;
+	return huge_bytes(chunk, size);
+}
 
 static void lock_chunk(void *result)
 {
@@ -38,12 +66,21 @@ static void lock_chunk(void *result)
 	ps_os_madvise(chunk, size, MADV_HUGEPAGE);
 	outcome->populated = ps_os_populate(chunk, size);
 	outcome->locked = ps_os_mlock(chunk, size);
-	outcome->huge = ps_os_huge_bytes(chunk, size);
+	outcome->huge = huge_bytes(chunk, size);
+	outcome->shared_huge = try_shared(chunk, size);
 }
 
 static void say_outcome(struct ps_doctor *doctor, const struct outcome *outcome)
 {
 	struct ps_findings *findings = &doctor->findings;
+	const bool shared_small = doctor->config.hugepages == PS_HUGEPAGES_THP &&
+				  outcome->huge > 0 && outcome->shared_huge == 0;
+	const char *pages = outcome->huge < 0   ? ""
+			    : outcome->huge > 0 ? ", in a huge page"
+						: ", in 4 KiB pages";
+	const char *shared = shared_small ? "; host memory for CUDA, which is shared memory, is in "
+					    "4 KiB pages"
+					  : "";
 
 	if (outcome->mapped < 0)
 		ps_findings_add(findings, PS_STATE_FAILED, "kernel", "raise 'ulimit -v'",
@@ -57,11 +94,13 @@ static void say_outcome(struct ps_doctor *doctor, const struct outcome *outcome)
 				"mlock of 2 MiB in a child process failed: %s",
 				strerrordesc_np(-outcome->locked));
 	else
-		ps_findings_add(findings, PS_STATE_OK, "kernel", NULL,
-				"locked 2 MiB in a child process%s%s",
-				outcome->huge < 0   ? ""
-				: outcome->huge > 0 ? ", in a huge page"
-						    : ", in 4 KiB pages",
+		ps_findings_add(findings, shared_small ? PS_STATE_NOTE : PS_STATE_OK, "kernel",
+				shared_small
+					? "as root: echo advise >/sys/kernel/mm/"
+					  "transparent_hugepage/shmem_enabled, or use Linux 6.1 "
+					  "or later"
+					: NULL,
+				"locked 2 MiB in a child process%s%s%s", pages, shared,
 				outcome->populated == -EINVAL
 					? "; without MADV_POPULATE_WRITE (Linux 5.14) one thread "
 					  "brings in large blocks"

@@ -168,6 +168,15 @@ case $(</sys/kernel/mm/transparent_hugepage/enabled) in
 	finds "without transparent huge pages" warning thp 'off for this process and its children' PR_SET_THP_DISABLE
 	finds "which is no matter if they are not wanted" ok thp 'off for this process' '' --hugepages=off
 	finds "the trial tells" ok kernel 'locked 2 MiB in a child process, in 4 KiB pages'
+	case $(</sys/kernel/mm/transparent_hugepage/shmem_enabled) in
+	*'[never]'* | *'[deny]'*)
+		as=("$TMP/confine" collapse=off)
+		finds "small pages for CUDA" note kernel 'in a huge page; host memory for CUDA, .* in 4 KiB pages' \
+			'echo advise .*/shmem_enabled'
+		finds "which is no matter if huge ones are not wanted" ok kernel 'locked 2 MiB' '' --hugepages=off
+		;;
+	*) skip "small pages for CUDA" "shared memory gets huge ones in any case" ;;
+	esac
 	;;
 esac
 as=()

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * confine [io_uring=ERRNO] [thp=off] [exec=plain] PROGRAM [ARGUMENT]...: runs it where a seccomp filter
- * answers io_uring_setup(2) with this error, without transparent huge pages, without the rights that
- * set-user-ID gives.
+ * confine [io_uring=ERRNO] [thp=off] [collapse=off] [exec=plain] PROGRAM [ARGUMENT]...: runs it where a
+ * seccomp filter answers io_uring_setup(2) with this error, without transparent huge pages, where
+ * MADV_COLLAPSE is not known, without the rights that set-user-ID gives.
  */
 #include <errno.h>
 #include <linux/filter.h>
@@ -11,9 +11,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+static int apply_filter(struct sock_filter *filter, unsigned short length)
+{
+	struct sock_fprog program = { length, filter };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return -1;
+	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0);
+}
 
 static int refuse_ring(unsigned error)
 {
@@ -23,11 +37,22 @@ static int refuse_ring(unsigned error)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
-	struct sock_fprog program = { sizeof(filter) / sizeof(filter[0]), filter };
 
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-		return -1;
-	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0);
+	return apply_filter(filter, sizeof(filter) / sizeof(filter[0]));
+}
+
+static int refuse_collapse(void)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_COLLAPSE, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+
+	return apply_filter(filter, sizeof(filter) / sizeof(filter[0]));
 }
 
 /* 1: it was one of ours. */
@@ -39,6 +64,8 @@ static int apply(const char *argument)
 		return refuse_ring(ENOSYS) == 0 ? 1 : -1;
 	if (!strcmp(argument, "thp=off"))
 		return prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0 ? 1 : -1;
+	if (!strcmp(argument, "collapse=off"))
+		return refuse_collapse() == 0 ? 1 : -1;
 	if (!strcmp(argument, "exec=plain"))
 		return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 ? 1 : -1;
 	return 0;
