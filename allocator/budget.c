@@ -431,7 +431,10 @@ void ps_budget_kernel_refused(const char *call, int error, uint64_t asked, struc
 	refuse(why, PS_LIMIT_KERNEL, asked, 0, 0);
 	why->error = error;
 	ps_text_add(&where, "%s", call);
-	if (strcmp(call, "mlock") != 0 || (error != ENOMEM && error != EPERM && error != EAGAIN))
+	/* After mlockall(MCL_FUTURE) mmap() locks, too, and fails with EAGAIN (mmap(2)). */
+	if ((strcmp(call, "mlock") != 0 ||
+	     (error != ENOMEM && error != EPERM && error != EAGAIN)) &&
+	    (strcmp(call, "mmap") != 0 || error != EAGAIN))
 		return;
 	if (ps_os_memlock_limit(&limit) < 0)
 		limit = 0;

@@ -81,12 +81,18 @@ static int mapping_kind(bool shared)
 	return (shared ? MAP_SHARED : MAP_PRIVATE) | MAP_ANONYMOUS | MAP_FIXED;
 }
 
-/* Drops whatever is mapped and leaves the addresses reserved, in one step. 0 or -errno. */
+/*
+ * Drops whatever is mapped and leaves the addresses reserved, in one step. 0 or -errno. After
+ * mlockall(MCL_FUTURE) they would count as locked, and what is mapped there next would count twice.
+ */
 static int unmap(void *address, size_t length)
 {
 	void *same;
+	int r = ps_window_vacate(address, length, MAP_FIXED, &same);
 
-	return ps_window_vacate(address, length, MAP_FIXED, &same);
+	if (r == 0)
+		(void)ps_os_munlock(address, length);
+	return r;
 }
 
 /*
@@ -102,9 +108,12 @@ static int unpin(uint32_t first)
 	const size_t length = bytes_of(ps_window.run[first].count);
 	int r = unmap(address, length);
 
-	if (r == 0 || is_shared(first))
-		return r;
+	if (r == 0)
+		return 0;
 	r = ps_os_munlock(address, length);
+	/* After mlockall(MCL_FUTURE) what was in the way may be what is locked. */
+	if (is_shared(first))
+		return unmap(address, length);
 	if (r < 0)
 		(void)ps_os_madvise(address, length, MADV_DONTNEED_LOCKED);
 	else
@@ -154,12 +163,16 @@ static int pin_memory(void *address, size_t length, bool shared, const char **ca
 	void *same;
 	int r;
 
-	if (shared)
-		r = ps_os_mmap(address, length, PROT_READ | PROT_WRITE, mapping_kind(shared), -1, 0,
-			       &same);
-	else
-		r = ps_os_mprotect(address, length, PROT_READ | PROT_WRITE);
-	*call = shared ? "mmap" : "mprotect";
+	/* Without access and unlocked first: mlockall(MCL_FUTURE) would populate it with small pages. */
+	if (shared) {
+		r = ps_os_mmap(address, length, PROT_NONE, mapping_kind(shared), -1, 0, &same);
+		*call = "mmap";
+		if (r < 0)
+			return r;
+		(void)ps_os_munlock(address, length);
+	}
+	r = ps_os_mprotect(address, length, PROT_READ | PROT_WRITE);
+	*call = "mprotect";
 	if (r < 0)
 		return r;
 	/* Refused by kernels built without huge pages: the memory is as good, only slower. */
@@ -505,7 +518,8 @@ size_t ps_chunk_release(uint32_t first, uint8_t was)
 		return 0;
 	ps_count_add(&ps_table()->unpins, 1);
 	ps_trace_unpin((uintptr_t)ps_granule_address(first), length, table_flags(was), began);
-	return length;
+	/* What could not be unpinned may have been in want of what this gave back. */
+	return length + ps_chunk_retry();
 }
 
 /* Finds a lost run and makes it an ordinary busy one. PS_NO_RUN if there is none. */

@@ -36,7 +36,7 @@ int ps_chunk_extend(uint32_t first, uint32_t count);
  * The caller has marked it busy (ps_chunk_busy()). Returns the bytes unpinned: 0 for one that was
  * not locked, and where the kernel refuses, in which case it stays busy until ps_chunk_retry(), or
  * where the driver does not let go of it, in which case it stays pinned for ever, a large block that
- * nobody has. One that is registered must only be released where the driver may be called
+ * nobody has. What could not be unpinned before is tried again then, and counts if it goes. One that is registered must only be released where the driver may be called
  * (ps_thread.driver).
  * Window's lock not held.
  */

@@ -90,6 +90,8 @@ bool ps_heap_make_room(const struct ps_refusal *why)
 	const uint64_t free_bytes = reclaimable();
 	uint64_t used = why->used, missing = 1;
 
+	if (ps_chunk_retry() > 0)
+		return true;
 	/* Of the window, used is what a trim leaves: freed blocks, kept, have addresses too. */
 	if (why->limit == PS_LIMIT_WINDOW)
 		used = ps_count_get(&ps_table()->locked_bytes) - free_bytes;
@@ -332,17 +334,6 @@ size_t ps_heap_usable(void *pointer, const char *call)
 	return block_size(pointer);
 }
 
-/*
- * Can it be a block of a forked child's parent, in shared memory? What lies behind it may be the parent's by
- * now. Also true of a shared chunk that lost its lock.
- */
-static bool may_be_the_parents(const void *pointer)
-{
-	const uint8_t both = PS_GRANULE_SHARED | PS_GRANULE_INHERITED;
-
-	return (ps_granule_byte(ps_granule_of(pointer)) & both) == both;
-}
-
 static size_t resize_large(void *pointer, size_t size)
 {
 	const uint32_t first = ps_granule_of(pointer);
@@ -363,7 +354,7 @@ bool ps_heap_resize(void *pointer, size_t size, const char *call)
 
 	/* That is where a child of a raw clone() notices what it is. */
 	(void)ps_table();
-	if (size == 0 || size > ps_window.size || may_be_the_parents(pointer))
+	if (size == 0 || size > ps_window.size || ps_heap_is_inherited(pointer))
 		return false;
 	ps_thread.depth++;
 	if (is_large(pointer))
@@ -391,6 +382,28 @@ bool ps_heap_is_pinned(const void *pointer, size_t length)
 		if (!(ps_granule_byte(i) & PS_GRANULE_LOCKED))
 			return false;
 	return true;
+}
+
+bool ps_heap_is_inherited(const void *pointer)
+{
+	const uint8_t both = PS_GRANULE_SHARED | PS_GRANULE_INHERITED;
+
+	return ps_in_window(pointer) && (ps_granule_byte(ps_granule_of(pointer)) & both) == both;
+}
+
+bool ps_heap_is_shared(const void *pointer, size_t length)
+{
+	const uintptr_t begin = (uintptr_t)pointer, end = begin + length;
+	const uintptr_t low = begin > ps_window.base ? begin : ps_window.base;
+	const uintptr_t top = ps_window.base + ps_window.size;
+	const uintptr_t high = end < top ? end : top;
+
+	if (low >= high)
+		return false;
+	for (uint32_t i = ps_granule_of((void *)low); i <= ps_granule_of((void *)(high - 1)); i++)
+		if (ps_granule_byte(i) & PS_GRANULE_SHARED)
+			return true;
+	return false;
 }
 
 size_t ps_heap_trim(size_t keep)

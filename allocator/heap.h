@@ -65,6 +65,15 @@ enum pinshim_entry_point ps_heap_entry(const void *pointer);
 /* Is every byte in pinned chunks of this process? Never faults. length 0 asks about one byte. */
 bool ps_heap_is_pinned(const void *pointer, size_t length);
 
+/*
+ * Can an address be in a block of a forked child's parent, in shared memory, so that what lies
+ * around it may be the parent's by now? Also true of a shared chunk that lost its lock.
+ */
+bool ps_heap_is_inherited(const void *pointer);
+
+/* Is any byte in a chunk of CUDA host memory, of this process or its parent's? Never faults. */
+bool ps_heap_is_shared(const void *pointer, size_t length);
+
 /* Unpins what is free, down to keep bytes of it. Returns the bytes unpinned. */
 size_t ps_heap_trim(size_t keep);
 

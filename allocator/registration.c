@@ -368,19 +368,43 @@ bool ps_registration_unpark(void)
 	return r == 0 && count > 0;
 }
 
+/*
+ * Shared memory must not be handed out where a child of a raw clone() does not notice what it is: that would
+ * use its parent's.
+ */
+static enum ps_heap heap_of(enum pinshim_entry_point entry)
+{
+	return entry == PINSHIM_ENTRY_PINSHIM_ALLOC || !ps_table_notices_clones() ? PS_HEAP_PINSHIM
+										  : PS_HEAP_CUDA;
+}
+
+/*
+ * As ps_heap_alloc(). If a handler of a signal forked meanwhile and this is the child, the block may be one
+ * that the parent got as well: then another.
+ */
+static void *alloc_own(enum pinshim_entry_point entry, size_t size, size_t align,
+		       struct ps_refusal *why)
+{
+	void *block = ps_heap_alloc(heap_of(entry), entry, size, align, false, why);
+
+	(void)ps_table();
+	if (block == NULL || !ps_heap_is_inherited(block))
+		return block;
+	ps_heap_discard(block);
+	return ps_heap_alloc(heap_of(entry), entry, size, align, false, why);
+}
+
 void *ps_registration_alloc(enum pinshim_entry_point entry, size_t size, size_t align,
 			    struct ps_refusal *why)
 {
-	const enum ps_heap heap = entry == PINSHIM_ENTRY_PINSHIM_ALLOC ? PS_HEAP_PINSHIM
-								       : PS_HEAP_CUDA;
 	void *block;
 
 	/* That is where a child of a raw clone() notices what it is: its parent's heap is not its own. */
 	(void)ps_table();
 	ps_thread.driver++;
-	block = ps_heap_alloc(heap, entry, size, align, false, why);
+	block = alloc_own(entry, size, align, why);
 	if (block == NULL && ps_registration_unpark())
-		block = ps_heap_alloc(heap, entry, size, align, false, why);
+		block = alloc_own(entry, size, align, why);
 	ps_thread.driver--;
 	return block;
 }

@@ -323,6 +323,11 @@ int ps_table_start(void)
 	return rc < 0 ? -ENOMEM : 0;
 }
 
+bool ps_table_notices_clones(void)
+{
+	return ps_process != &early_page.process;
+}
+
 bool ps_table_is_ours(void)
 {
 	(void)ps_table();

@@ -59,6 +59,9 @@ static inline struct pinshim_table *ps_table(void)
 	return __builtin_expect(table != NULL, 1) ? table : ps_table_after_fork();
 }
 
+/* Does a child that runs no handler of fork find that out at its first ps_table()? */
+bool ps_table_notices_clones(void);
+
 /* Is the caller the process that owns the table, and not its vfork child? */
 bool ps_table_is_ours(void);
 

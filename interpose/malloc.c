@@ -26,6 +26,7 @@
 #include "heap.h"
 #include "log.h"
 #include "next.h"
+#include "registration.h"
 
 #define PUBLIC __attribute__((visibility("default")))
 #define unlikely(x) __builtin_expect(!!(x), 0)
@@ -119,7 +120,11 @@ static __attribute__((noinline)) void release(void *block, const char *call)
 	const int saved = errno;
 
 	if (unlikely(ps_thread.depth > 0)) {
-		defer(block);
+		/* A list through shared memory would run through what parent and children have in common. */
+		if (ps_heap_is_shared(block, 1))
+			ps_registration_park(block, call);
+		else
+			defer(block);
 		return;
 	}
 	if (unlikely(atomic_load_explicit(&deferred, memory_order_relaxed) != NULL))

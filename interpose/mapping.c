@@ -141,6 +141,9 @@ static int copy_out(const struct remap *remap, void **result)
 
 	if (!(remap->flags & MREMAP_MAYMOVE))
 		return -ENOMEM;
+	/* The parent's must not read as zeros. */
+	if (remap->flags & MREMAP_DONTUNMAP && ps_heap_is_inherited(old))
+		return -EINVAL;
 	*result = ps_next.mmap(remap->address, remap->to, PROT_READ | PROT_WRITE,
 			       MAP_PRIVATE | MAP_ANONYMOUS | fixed, -1, 0);
 	if (*result == MAP_FAILED)
@@ -202,8 +205,11 @@ static void *remap_concerned(const struct remap *remap)
 		}
 		forget(target, target + remap->to);
 	}
-	return ps_heap_is_pinned((void *)remap->old, remap->from) ? move_pinned(remap)
-								  : move_rest(remap);
+	/* The kernel would let shared memory grow into its neighbours in the chunk. */
+	return ps_heap_is_pinned((void *)remap->old, remap->from) ||
+			       ps_heap_is_shared((void *)remap->old, remap->from)
+		       ? move_pinned(remap)
+		       : move_rest(remap);
 }
 
 /* Whatever the kernel refuses without a look at the mappings is its own to refuse. */
@@ -232,6 +238,11 @@ PUBLIC void *mremap(void *old, size_t from, size_t to, int flags, ...)
 		va_start(rest, flags);
 		remap.address = va_arg(rest, void *);
 		va_end(rest);
+	}
+	/* Of private memory the kernel makes no second mapping (mremap(2), BUGS). */
+	if (from == 0 && ps_heap_is_shared(old, 1)) {
+		errno = EINVAL;
+		return MAP_FAILED;
 	}
 	if ((ps_concerned(old, from) ||
 	     (flags & MREMAP_FIXED && ps_concerned(remap.address, to))) &&

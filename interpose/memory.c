@@ -383,6 +383,9 @@ static NOINLINE int advise_concerned(void *address, size_t length, int advice)
 
 	if (ps_inside() || !ps_whole_pages(address, length, &base, &end))
 		return ps_next.madvise(address, length, advice);
+	/* A forked child has not locked it, but its parent has (EINVAL, madvise(2)). */
+	if (advice == MADV_REMOVE && ps_heap_is_shared(address, length))
+		return ps_answer(-EINVAL);
 	return ps_answer(each_part(base, end, pinned, advise_rest, advice));
 }
 

@@ -8,8 +8,11 @@
  * driver does (FOLL_LONGTERM of Documentation/core-api/pin_user_pages.rst).
  */
 #include <dlfcn.h>
+#include <errno.h>
 #include <linux/io_uring.h>
+#include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -317,6 +320,61 @@ static void child_grows_blocks(const char *who, pid_t (*begin)(void))
 	check(good, "where %s makes blocks longer the parent's are not changed", who);
 }
 
+/* The child's own calls on what it inherited: they reach no block beside it, and take no page away. */
+static void child_calls_the_kernel(const char *who, pid_t (*begin)(void))
+{
+	const pid_t child = begin();
+
+	if (child == 0) {
+		char *moved = mremap(block[5], MIB, 2 * MIB, MREMAP_MAYMOVE), *again;
+		bool good = moved != MAP_FAILED && moved != block[5] &&
+			    filled(moved, MIB, MIB, 5) && moved[MIB] == 0;
+
+		if (good)
+			memset(moved + MIB, 'c', MIB);
+		good &= madvise(block[4], MIB, MADV_REMOVE) == -1 && errno == EINVAL;
+		good &= mremap(block[4], 0, 8 * MIB, MREMAP_MAYMOVE) == MAP_FAILED &&
+			errno == EINVAL;
+		again = mremap(block[3], MIB, MIB, MREMAP_MAYMOVE | MREMAP_DONTUNMAP);
+		good &= again == MAP_FAILED && errno == EINVAL;
+		good &= munmap(block[0], 2 * MIB) == 0;
+		_exit(!good);
+	}
+	check(status_of(child) == 0, "%s moves, grows and unmaps, and may not punch holes", who);
+	check(all_filled(), "%s that does that changes no block of the parent's", who);
+}
+
+static bool frees_in_handlers;
+
+static void free_in_a_handler(void)
+{
+	if (frees_in_handlers)
+		for (int i = 4; i < 8; i++)
+			free(block[i]);
+}
+
+/* Before the shim's own handlers are there, so that these run between them, in a child before them. */
+static void register_early(void)
+{
+	pthread_atfork(NULL, NULL, free_in_a_handler);
+}
+
+__attribute__((section(".preinit_array"), used)) static void (*const early)(void) = register_early;
+
+/* There the heap cannot be entered: what waits for that must not be written to. */
+static void child_frees_in_a_handler_of_fork(void)
+{
+	pid_t child;
+
+	frees_in_handlers = true;
+	child = fork();
+	if (child == 0)
+		_exit(0);
+	frees_in_handlers = false;
+	check(status_of(child) == 0, "a child frees what it inherited in its handler of fork");
+	check(all_filled(), "a child that does that changes no block of the parent's");
+}
+
 /* The parent goes on meanwhile: what it frees and allocates again is no business of the child's. */
 static void parent_goes_on(void)
 {
@@ -364,6 +422,8 @@ int main(void)
 {
 	pid_t child;
 
+	/* What fails may hang. */
+	alarm(60);
 	find_entry_points();
 	for (int i = 0; i < BLOCKS; i++)
 		block[i] = get(size_of(i), (unsigned char)i);
@@ -380,6 +440,9 @@ int main(void)
 	check(status_of(child) == 0, "a grandchild's cases hold");
 	child_grows_blocks("a child", forks);
 	child_grows_blocks("a child of a raw clone()", clones);
+	child_calls_the_kernel("a child", forks);
+	child_calls_the_kernel("a child of a raw clone()", clones);
+	child_frees_in_a_handler_of_fork();
 	child_outlives_a_block();
 	parent_goes_on();
 	for (int i = 0; i < BLOCKS; i++)

@@ -339,6 +339,26 @@ START_TEST(kept_blocks_make_room_in_the_limit)
 }
 END_TEST
 
+/* What could not be unmapped is tried again before anything is refused for its sake. */
+START_TEST(what_could_not_be_unpinned_makes_room)
+{
+	void *block;
+
+	ps_config.limit = 40 * MIB;
+	ps_config.retain = 0;
+	block = ps_heap_alloc(PS_HEAP_CUDA, ENTRY, 30 * MIB, 0, false, &why);
+	ck_assert_ptr_nonnull(block);
+	ps_fault_set(PS_OS_MMAP, 1, UINT_MAX, ENOMEM);
+	drop(block);
+	ps_fault_clear();
+	block = ps_heap_alloc(PS_HEAP_CUDA, ENTRY, 30 * MIB, 0, false, &why);
+	ck_assert_ptr_nonnull(block);
+	pinned_check();
+	drop(block);
+	pinned_check_nothing();
+}
+END_TEST
+
 /* What is free in pieces stays usable for small requests after a large one was refused. */
 START_TEST(refusal_does_not_spend_what_is_free)
 {
@@ -520,6 +540,7 @@ static void add(TCase *tcase)
 	tcase_add_test(tcase, resize_in_place);
 	tcase_add_test(tcase, resize_small);
 	tcase_add_test(tcase, kept_blocks_make_room_in_the_limit);
+	tcase_add_test(tcase, what_could_not_be_unpinned_makes_room);
 	tcase_add_loop_test(tcase, random_against_a_model, 0, 3);
 	tcase_add_test(tcase, fragmentation);
 	tcase_add_test(tcase, refusal_does_not_spend_what_is_free);
