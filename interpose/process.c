@@ -162,16 +162,22 @@ int ps_exec_next_execveat(int fd, const char *path, char *const argv[], char *co
 /*
  * The locks are taken in the order of lock.h, jemalloc's by ps_heap_fork_prepare().
  *
- * A fork from a signal handler that interrupted the heap: its locks may be this thread's own, so none
- * is taken. The child begins with new arenas and free locks in any case.
+ * A fork from a signal handler that interrupted the heap, or from a handler of fork that runs between ours:
+ * the locks may be this thread's own, so none is taken. The child begins with new arenas and free locks in
+ * any case.
  */
-static _Thread_local bool from_handler __attribute__((tls_model("initial-exec")));
+static _Thread_local struct {
+	unsigned inner; /* forks that took no lock and are not over */
+	bool holds;     /* one that did is not */
+} forks __attribute__((tls_model("initial-exec")));
 
 static void fork_prepare(void)
 {
-	from_handler = ps_thread.depth > 0;
-	if (from_handler)
+	if (ps_thread.depth > 0) {
+		forks.inner++;
 		return;
+	}
+	forks.holds = true;
 	ps_registration_before_fork();
 	ps_foreign_fork_prepare();
 	ps_tracked_fork_prepare();
@@ -181,8 +187,13 @@ static void fork_prepare(void)
 
 static void fork_parent(void)
 {
-	if (from_handler)
+	if (forks.inner > 0) {
+		forks.inner--;
 		return;
+	}
+	if (!forks.holds)
+		return;
+	forks.holds = false;
 	if (ps_count_get(&ps_table()->locked_bytes) > 0)
 		ps_count_add(&ps_table()->fork_children, 1);
 	ps_table_fork_parent();
@@ -194,6 +205,8 @@ static void fork_parent(void)
 static void fork_child(void)
 {
 	atomic_store(&reported, NOT_YET);
+	forks.inner = 0;
+	forks.holds = false;
 	ps_fork_child();
 }
 

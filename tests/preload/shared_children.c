@@ -353,10 +353,41 @@ static void free_in_a_handler(void)
 			free(block[i]);
 }
 
+static bool forks_in_handlers;
+static int status_of_inner = -1;
+
+static void fork_in_a_handler(void)
+{
+	pid_t child;
+
+	if (!forks_in_handlers)
+		return;
+	forks_in_handlers = false;
+	child = fork();
+	if (child == 0)
+		_exit(!all_filled());
+	status_of_inner = status_of(child);
+}
+
+/* Between the shim's two handlers: its locks are this thread's own then. */
+static void forked_in_a_handler_of_fork(void)
+{
+	pid_t child;
+
+	forks_in_handlers = true;
+	child = fork();
+	if (child == 0)
+		child_uses_the_heap();
+	check(status_of_inner == 0 && status_of(child) == 0,
+	      "children forked in a handler of fork, and after it, have what they should");
+	release(get(MIB, 1));
+	check(all_filled(), "and the parent goes on with its heap");
+}
+
 /* Before the shim's own handlers are there, so that these run between them, in a child before them. */
 static void register_early(void)
 {
-	pthread_atfork(NULL, NULL, free_in_a_handler);
+	pthread_atfork(fork_in_a_handler, NULL, free_in_a_handler);
 }
 
 __attribute__((section(".preinit_array"), used)) static void (*const early)(void) = register_early;
@@ -443,6 +474,7 @@ int main(void)
 	child_calls_the_kernel("a child", forks);
 	child_calls_the_kernel("a child of a raw clone()", clones);
 	child_frees_in_a_handler_of_fork();
+	forked_in_a_handler_of_fork();
 	child_outlives_a_block();
 	parent_goes_on();
 	for (int i = 0; i < BLOCKS; i++)
