@@ -65,11 +65,11 @@ static uint32_t next_run(uint32_t first)
 }
 
 /*
- * Chunks of CUDA host memory are shared, as what CUDA itself allocates is. Of private memory a fork()
- * copies what the driver has pinned (mm/memory.c of Linux, copy_present_page()); with a driver whose pins
- * the kernel does not see, the parent's next write moves the page and the device keeps the old one
- * (libfabric#5215). The price: each chunk is an object of the kernel's whose memory is freed only when all
- * of it is unmapped, so these chunks are never cut.
+ * Chunks of CUDA host memory are shared, as what CUDA itself allocates is (nvidia_mmap_helper() of NVIDIA's
+ * open kernel modules). Of private memory a fork() copies what the driver has pinned (mm/memory.c of Linux,
+ * copy_present_page()); with a driver whose pins the kernel does not see, the parent's next write moves the
+ * page and the device keeps the old one (WSL#11095, libfabric#5215). The price: each chunk is an object of
+ * the kernel's whose memory is freed only when all of it is unmapped, so these chunks are never cut.
  */
 static bool is_shared(uint32_t first)
 {

@@ -423,6 +423,7 @@ static void forked(void)
 	child = fork();
 	if (child == 0) {
 		VALUE("its contents", holds(block, MIB, 4));
+		fill_all(block, MIB, 5);
 		GIVES(cudaMallocHost(&other, 100));
 		GIVES(cudaHostAlloc(&other, MIB, 0));
 		VALUE("written", other != &other);
@@ -436,7 +437,7 @@ static void forked(void)
 	}
 	waitpid(child, &status, 0);
 	VALUE("the child ends with", status);
-	VALUE("its contents", holds(block, MIB, 4));
+	VALUE("what the child wrote", holds(block, MIB, 5));
 	GIVES(cudaHostUnregister(memory));
 	GIVES(cudaFreeHost(block));
 }

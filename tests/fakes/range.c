@@ -121,10 +121,11 @@ void range_drop_context(const struct context *context)
 	}
 }
 
+/* A forked child shares them: nvidia_mmap_helper() of NVIDIA's open kernel modules. */
 char *pages_new(size_t size, int protection)
 {
 	size_t extent = whole_pages(size);
-	void *pages = extent ? mmap(NULL, extent, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+	void *pages = extent ? mmap(NULL, extent, protection, MAP_SHARED | MAP_ANONYMOUS, -1, 0)
 			     : MAP_FAILED;
 
 	return pages == MAP_FAILED ? NULL : pages;
