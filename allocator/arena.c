@@ -462,6 +462,7 @@ static void give_rest(struct heap_state *heap)
 size_t ps_arena_trim(void)
 {
 	const size_t before = ps_slab_unpinned();
+	bool whole = false; /* are there chunks that may have to stay whole? */
 
 	ps_slab_give_left_behind();
 	for (unsigned h = 0; h < PS_HEAPS; h++) {
@@ -471,8 +472,10 @@ size_t ps_arena_trim(void)
 			purge(heaps[h].index[i]);
 		if (arenas > 0)
 			give_rest(&heaps[h]);
+		whole |= arenas > 0 && h != PS_HEAP_MALLOC;
 	}
-	ps_slab_give_unused();
+	if (whole)
+		ps_slab_give_unused();
 	return ps_slab_unpinned() - before;
 }
 
