@@ -100,8 +100,13 @@ huge_bytes() {
 		python3 -c 'import os; blocks = [bytearray(5 << 20) for _ in range(9)]; os._exit(0)'
 	jq .huge_bytes "$TMP/huge.json"
 }
-equal "huge pages are counted where the kernel does not say of a range what is in them" "$(huge_bytes)" \
-	"$(huge_bytes PINSHIM_FAULT=pagemap_scan:1-:ENOTTY)"
+told=$(huge_bytes)
+counted="huge pages are counted where the kernel does not say of a range what is in them"
+if ((told > 0)); then
+	equal "$counted" "$told" "$(huge_bytes PINSHIM_FAULT=pagemap_scan:1-:ENOTTY)"
+else
+	skip "$counted" "there are none to be had"
+fi
 check "a wrong PINSHIM_FAULT ends the program" test \
 	"$(preload PINSHIM_FAULT=nonsense -- echo main 2>/dev/null)" != main
 finish

@@ -718,6 +718,31 @@ START_TEST(every_call_for_a_shared_chunk_fails)
 }
 END_TEST
 
+/* After mlockall(MCL_FUTURE): neither addresses that are only reserved count as locked, nor pages twice. */
+START_TEST(locked_for_the_future)
+{
+	const long limit = (long)(10 * PS_GRANULE >> 10);
+	uint32_t first;
+	long before;
+
+	if (SANITIZED) {
+		puts("skip - locked_for_the_future: the sanitizer's own mappings would be, too");
+		return;
+	}
+	heap = _i ? PS_HEAP_CUDA : PS_HEAP_MALLOC;
+	ck_assert_int_eq(syscall(SYS_mlockall, MCL_FUTURE), 0);
+	before = pinned_locked_kb();
+	for (int turn = 0; turn < 3; turn++) {
+		ck_assert_int_eq(new_chunk(10, &first), 0);
+		ck_assert_int_lt(pinned_locked_kb() - before, limit + limit / 2);
+		release(first);
+		ck_assert_int_lt(pinned_locked_kb() - before, limit / 2);
+	}
+	ck_assert_int_eq(syscall(SYS_munlockall), 0);
+	pinned_check_nothing();
+}
+END_TEST
+
 /* A child may use it, and what comes to lie there next must not be the same: it stays busy. */
 START_TEST(shared_chunk_cannot_be_unmapped)
 {
@@ -930,6 +955,7 @@ static void add(TCase *tcase)
 	tcase_add_test(tcase, relock_while_pinning);
 	tcase_add_test(tcase, no_more_maps);
 	tcase_add_test(tcase, every_call_for_a_shared_chunk_fails);
+	tcase_add_loop_test(tcase, locked_for_the_future, 0, 2);
 	tcase_add_test(tcase, shared_chunk_cannot_be_unmapped);
 	tcase_add_test(tcase, shared_chunk_stays_whole);
 	tcase_add_loop_test(tcase, shared_chunk_in_huge_pages, 0, 3);
