@@ -467,8 +467,8 @@ void ps_context_at_exit(void)
 
 /*
  * What a ring has registered the kernel would copy to the child at once, huge pages piece by piece: private
- * pages that are pinned for a device cannot be left to both. It is registered again when it is used again. A ring that
- * only another thread may enter, a handle's, keeps what it has.
+ * pages that are pinned for a device cannot be left to both. It is registered again when it is used again. A
+ * ring that only another thread may enter, a handle's, keeps what it has.
  */
 static void before_fork(struct ps_context *context)
 {

@@ -422,6 +422,14 @@ void ps_budget_fork_child(void)
 	budget.wish = CREDIT_MAX;
 }
 
+/* Does this error of this call mean that too much is locked? After mlockall(MCL_FUTURE) mmap(2) locks, too. */
+static bool is_of_memlock(const char *call, int error)
+{
+	if (strcmp(call, "mmap") == 0)
+		return error == EAGAIN;
+	return strcmp(call, "mlock") == 0 && (error == ENOMEM || error == EPERM || error == EAGAIN);
+}
+
 void ps_budget_kernel_refused(const char *call, int error, uint64_t asked, struct ps_refusal *why)
 {
 	struct ps_text where = PS_TEXT_INIT(why->where);
@@ -431,10 +439,7 @@ void ps_budget_kernel_refused(const char *call, int error, uint64_t asked, struc
 	refuse(why, PS_LIMIT_KERNEL, asked, 0, 0);
 	why->error = error;
 	ps_text_add(&where, "%s", call);
-	/* After mlockall(MCL_FUTURE) mmap() locks, too, and fails with EAGAIN (mmap(2)). */
-	if ((strcmp(call, "mlock") != 0 ||
-	     (error != ENOMEM && error != EPERM && error != EAGAIN)) &&
-	    (strcmp(call, "mmap") != 0 || error != EAGAIN))
+	if (!is_of_memlock(call, error))
 		return;
 	if (ps_os_memlock_limit(&limit) < 0)
 		limit = 0;

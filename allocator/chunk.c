@@ -76,11 +76,6 @@ static bool is_shared(uint32_t first)
 	return ps_window.granule[first] & PS_GRANULE_SHARED;
 }
 
-static int mapping_kind(bool shared)
-{
-	return (shared ? MAP_SHARED : MAP_PRIVATE) | MAP_ANONYMOUS | MAP_FIXED;
-}
-
 /*
  * Drops whatever is mapped and leaves the addresses reserved, in one step. 0 or -errno. After
  * mlockall(MCL_FUTURE) they would count as locked, and what is mapped there next would count twice.
@@ -126,7 +121,7 @@ static int pin_hugetlb(void *address, size_t length, bool shared, const char **c
 {
 	void *same;
 	int r = ps_os_mmap(address, length, PROT_READ | PROT_WRITE,
-			   mapping_kind(shared) | MAP_HUGETLB | MAP_HUGE_2MB, -1, 0, &same);
+			   ps_chunk_mapping(shared) | MAP_HUGETLB | MAP_HUGE_2MB, -1, 0, &same);
 
 	*call = "hugetlb";
 	/* Populate at once: a pool or cgroup that is empty is an error here, SIGBUS at a touch. */
@@ -165,7 +160,7 @@ static int pin_memory(void *address, size_t length, bool shared, const char **ca
 
 	/* Without access and unlocked first: mlockall(MCL_FUTURE) would populate it with small pages. */
 	if (shared) {
-		r = ps_os_mmap(address, length, PROT_NONE, mapping_kind(shared), -1, 0, &same);
+		r = ps_os_mmap(address, length, PROT_NONE, ps_chunk_mapping(shared), -1, 0, &same);
 		*call = "mmap";
 		if (r < 0)
 			return r;

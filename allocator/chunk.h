@@ -6,15 +6,22 @@
  * backed with huge pages, populated and locked as one, and is one range of the table.
  *
  * A chunk's granule bytes say what it is for (PS_GRANULE_SLAB or _LARGE), of which heap it is
- * (PS_GRANULE_HEAP) and whether it is locked. The window's lock guards them; pinning and unpinning, which take long, are
- * done without it while the granules are marked busy.
+ * (PS_GRANULE_HEAP) and whether it is locked. The window's lock guards them; pinning and unpinning,
+ * which take long, are done without it while the granules are marked busy.
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
 
 #include "budget.h"
 #include "window.h"
+
+/* The flags for mmap(2) of the memory of a chunk, private or shared with forked children. */
+static inline int ps_chunk_mapping(bool shared)
+{
+	return (shared ? MAP_SHARED : MAP_PRIVATE) | MAP_ANONYMOUS | MAP_FIXED;
+}
 
 /*
  * Pins a new chunk of count granules that begins on a multiple of align granules. what is the byte
@@ -36,8 +43,8 @@ int ps_chunk_extend(uint32_t first, uint32_t count);
  * The caller has marked it busy (ps_chunk_busy()). Returns the bytes unpinned: 0 for one that was
  * not locked, and where the kernel refuses, in which case it stays busy until ps_chunk_retry(), or
  * where the driver does not let go of it, in which case it stays pinned for ever, a large block that
- * nobody has. What could not be unpinned before is tried again then, and counts if it goes. One that is registered must only be released where the driver may be called
- * (ps_thread.driver).
+ * nobody has. What could not be unpinned before is tried again then, and counts if it goes. One that is
+ * registered must only be released where the driver may be called (ps_thread.driver).
  * Window's lock not held.
  */
 size_t ps_chunk_release(uint32_t first, uint8_t was);

@@ -240,8 +240,7 @@ static void refill(void *pointer, size_t bytes)
 
 	if (base < end)
 		(void)ps_os_mmap((void *)base, end - base, PROT_READ | PROT_WRITE,
-				 (shared ? MAP_SHARED : MAP_PRIVATE) | MAP_ANONYMOUS | MAP_FIXED,
-				 -1, 0, &memory);
+				 ps_chunk_mapping(shared), -1, 0, &memory);
 }
 
 size_t ps_heap_retire(void *pointer, const char *call)
@@ -393,14 +392,12 @@ bool ps_heap_is_inherited(const void *pointer)
 
 bool ps_heap_is_shared(const void *pointer, size_t length)
 {
-	const uintptr_t begin = (uintptr_t)pointer, end = begin + length;
-	const uintptr_t low = begin > ps_window.base ? begin : ps_window.base;
-	const uintptr_t top = ps_window.base + ps_window.size;
-	const uintptr_t high = end < top ? end : top;
+	const uintptr_t begin = (uintptr_t)pointer;
+	uintptr_t from, to;
 
-	if (low >= high)
+	if (!ps_part_in_window(begin, begin + length, &from, &to))
 		return false;
-	for (uint32_t i = ps_granule_of((void *)low); i <= ps_granule_of((void *)(high - 1)); i++)
+	for (uint32_t i = ps_granule_of((void *)from); i <= ps_granule_of((void *)(to - 1)); i++)
 		if (ps_granule_byte(i) & PS_GRANULE_SHARED)
 			return true;
 	return false;

@@ -2,9 +2,9 @@
 #ifndef PS_REGISTRATION_H
 #define PS_REGISTRATION_H
 /*
- * Registering chunks with the driver, of the heaps that it is told of (window.h): whole chunks, so that no block lies across the
- * border of a registration (a copy that does fails), in pieces of at most 64 GiB (a call for 512 GiB
- * fails, vllm#51080); lazily, when there is a context; once.
+ * Registering chunks with the driver, of the heaps that it is told of (window.h): whole chunks, so that
+ * no block lies across the border of a registration (a copy that does fails), in pieces of at most
+ * 64 GiB (a call for 512 GiB fails, vllm#51080); lazily, when there is a context; once.
  *
  * Owns one lock, an outermost one (lock.h): the driver is called with it held.
  */
@@ -45,9 +45,10 @@ void ps_registration_cover_all(void);
 void ps_registration_before_fork(void);
 
 /*
- * Frees a block of a heap that the driver is told of once the device can no longer be using it: cudaFreeHost() waits for
- * the device, and a copy from the block may be under way. The block is parked; the device is waited
- * for here when many or much is parked, and by ps_registration_unpark(). call as in ps_heap_free().
+ * Frees a block of a heap that the driver is told of once the device can no longer be using it:
+ * cudaFreeHost() waits for the device, and a copy from the block may be under way. The block is parked;
+ * the device is waited for here when many or much is parked, and by ps_registration_unpark(). call as in
+ * ps_heap_free().
  * May be called from inside pinshim, where a fork handler of the program is.
  */
 void ps_registration_park(void *block, const char *call);

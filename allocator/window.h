@@ -79,6 +79,16 @@ static inline bool ps_in_window(const void *pointer)
 	return (uintptr_t)pointer - ps_window.base < ps_window.size;
 }
 
+/* What of [base, end) lies in the window: [*from, *to). false if nothing does. */
+static inline bool ps_part_in_window(uintptr_t base, uintptr_t end, uintptr_t *from, uintptr_t *to)
+{
+	const uintptr_t window_end = ps_window.base + ps_window.size;
+
+	*from = base > ps_window.base ? base : ps_window.base;
+	*to = end < window_end ? end : window_end;
+	return *from < *to;
+}
+
 static inline uint32_t ps_granule_of(const void *pointer)
 {
 	return (uint32_t)(((uintptr_t)pointer - ps_window.base) >> PS_GRANULE_SHIFT);

@@ -309,8 +309,9 @@ int ps_cuda_register(enum pinshim_entry_point entry,
 
 /*
  * What to ask the real function to unregister for a pointer that the program has not registered. It
- * must not get one into a heap that the driver is told of, which may be where a registration of ours begins: in its place
- * NULL, which gives the error of an allocated block, or an address that is registered nowhere.
+ * must not get one into a heap that the driver is told of, which may be where a registration of ours
+ * begins: in its place NULL, which gives the error of an allocated block, or an address that is
+ * registered nowhere.
  */
 static void *stand_in(void *pointer)
 {

@@ -28,16 +28,6 @@
 #include "os.h"
 #include "syscall.h"
 
-/* What of [base, end) lies in the window. false if nothing does. */
-static bool in_window(uintptr_t base, uintptr_t end, uintptr_t *from, uintptr_t *to)
-{
-	const uintptr_t window_end = ps_window.base + ps_window.size;
-
-	*from = base > ps_window.base ? base : ps_window.base;
-	*to = end < window_end ? end : window_end;
-	return *from < *to;
-}
-
 /* Something else is about to be at these pages. */
 static void forget(uintptr_t base, uintptr_t end)
 {
@@ -45,7 +35,7 @@ static void forget(uintptr_t base, uintptr_t end)
 
 	ps_cuda_forget((void *)base, end - base);
 	ps_foreign_drop((void *)base, end - base, true);
-	if (in_window(base, end, &from, &to))
+	if (ps_part_in_window(base, end, &from, &to))
 		ps_heap_replaced((void *)from, to - from);
 }
 
@@ -62,7 +52,7 @@ static int unmap(uintptr_t base, uintptr_t end)
 {
 	uintptr_t from, to;
 
-	if (!in_window(base, end, &from, &to))
+	if (!ps_part_in_window(base, end, &from, &to))
 		return ps_outcome(ps_next.munmap((void *)base, end - base));
 	if (reserve(from, to, MAP_FIXED) < 0)
 		return -ENOMEM;
@@ -188,7 +178,7 @@ static void *move_rest(const struct remap *remap)
 	forget(gone, end);
 	new = ps_next.mremap((void *)remap->old, remap->from, remap->to, remap->flags,
 			     remap->address);
-	if (new != MAP_FAILED && in_window(gone, end, &from, &to))
+	if (new != MAP_FAILED && ps_part_in_window(gone, end, &from, &to))
 		(void)reserve(from, to, MAP_FIXED_NOREPLACE);
 	return new;
 }
@@ -298,7 +288,7 @@ PUBLIC int shmdt(const void *address)
 	if (ps_maps_each(find_attachment, &at) >= 0 && at.end)
 		forget(at.base, at.end);
 	result = ps_next.shmdt(address);
-	if (!result && in_window(at.base, at.end, &from, &to))
+	if (!result && ps_part_in_window(at.base, at.end, &from, &to))
 		(void)reserve(from, to, MAP_FIXED_NOREPLACE);
 	return result;
 }

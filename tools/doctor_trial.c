@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "child.h"
+#include "chunk.h"
 #include "doctor.h"
 #include "maps.h"
 #include "os.h"
@@ -38,8 +39,8 @@ static int64_t huge_bytes(const void *chunk, size_t size)
 static int64_t try_shared(void *chunk, size_t size)
 {
 	void *same;
-	int r = ps_os_mmap(chunk, size, PROT_READ | PROT_WRITE,
-			   MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0, &same);
+	int r = ps_os_mmap(chunk, size, PROT_READ | PROT_WRITE, ps_chunk_mapping(true), -1, 0,
+			   &same);
 
 	if (r == 0)
 		r = ps_populate(chunk, size, true, NULL);
