@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "lock.h"
+#include "held.h"
 #include "memory.h"
 #include "os.h"
 
@@ -90,7 +90,7 @@ static bool take(struct ps_buffer *buffer, unsigned number)
 	struct kept *kept, *list = NULL;
 	bool room = true;
 
-	ps_lock(&pool.lock);
+	ps_hold(&pool.lock);
 	kept = pool.kept[number];
 	if (kept != NULL) {
 		pool.kept[number] = kept->next;
@@ -100,7 +100,7 @@ static bool take(struct ps_buffer *buffer, unsigned number)
 		room = pool.held + buffer->length <= PS_BOUNCE_MAX;
 		pool.held += room ? buffer->length : 0;
 	}
-	ps_unlock(&pool.lock);
+	ps_let_go(&pool.lock);
 	release_all(list);
 	return room;
 }
@@ -119,9 +119,9 @@ int ps_buffer_get(struct ps_buffer *buffer, size_t length)
 						     &buffer->pinned);
 	if (buffer->memory != NULL)
 		return 0;
-	ps_lock(&pool.lock);
+	ps_hold(&pool.lock);
 	pool.held -= buffer->length;
-	ps_unlock(&pool.lock);
+	ps_let_go(&pool.lock);
 	return -ENOMEM;
 }
 
@@ -148,20 +148,20 @@ void ps_buffer_put(struct ps_buffer *buffer)
 	}
 	size_of(buffer->length, &number);
 	kept->buffer = *buffer;
-	ps_lock(&pool.lock);
+	ps_hold(&pool.lock);
 	kept->next = pool.kept[number];
 	pool.kept[number] = kept;
-	ps_unlock(&pool.lock);
+	ps_let_go(&pool.lock);
 }
 
 void ps_buffer_fork_prepare(void)
 {
-	ps_lock(&pool.lock);
+	ps_hold(&pool.lock);
 }
 
 void ps_buffer_fork_parent(void)
 {
-	ps_unlock(&pool.lock);
+	ps_let_go(&pool.lock);
 }
 
 void ps_buffer_fork_child(void)

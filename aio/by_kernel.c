@@ -76,7 +76,7 @@ static long count_untouched(struct ps_context *context, long count, struct iocb 
 	long i;
 
 	*direct = 0;
-	ps_context_lock(context, &context->submission);
+	ps_submission_lock(context);
 	for (i = 0; i < count; i++) {
 		const enum treatment treatment = treat(context, iocbs[i], request);
 
@@ -87,7 +87,7 @@ static long count_untouched(struct ps_context *context, long count, struct iocb 
 				   treatment == DIRECT ? PS_TRACE_DIRECT : PS_TRACE_PASSED,
 				   request->transfer.length);
 	}
-	ps_context_unlock(context, &context->submission);
+	ps_submission_unlock(context);
 	return i;
 }
 
@@ -111,14 +111,15 @@ static int submit_untouched(aio_context_t id, long count, struct iocb **iocbs, l
 	return accepted;
 }
 
-static struct ps_record *take_record(struct ps_context *context)
+/* At the first repair. Completion lock. */
+static void make_records(struct ps_context *context)
 {
-	struct ps_record *record;
+	const uint64_t mask = ps_signals_block();
 	void *memory;
 
-	ps_lock(&context->completion);
-	if (context->record == NULL &&
-	    ps_os_mmap(NULL, PS_RECORDS * sizeof(*record), PROT_READ | PROT_WRITE,
+	/* The kernel's ring is no longer there where a handler has ended the context. */
+	if (ps_context_engine(context) != PS_ENGINE_ENDED &&
+	    ps_os_mmap(NULL, PS_RECORDS * sizeof(struct ps_record), PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0, &memory) == 0) {
 		context->record = memory;
 		for (unsigned i = 0; i < PS_RECORDS; i++) {
@@ -127,22 +128,32 @@ static struct ps_record *take_record(struct ps_context *context)
 		}
 		ps_context_kernel_ring(context)->magic = 0;
 	}
+	ps_signals_restore(mask);
+}
+
+static struct ps_record *take_record(struct ps_context *context)
+{
+	struct ps_record *record;
+
+	ps_completion_lock(context);
+	if (context->record == NULL)
+		make_records(context);
 	record = context->spare_record;
 	if (record != NULL) {
 		context->spare_record = record->next;
 		atomic_fetch_add(&context->records, 1);
 	}
-	ps_unlock(&context->completion);
+	ps_completion_unlock(context);
 	return record;
 }
 
 static void give_record(struct ps_context *context, struct ps_record *record)
 {
-	ps_lock(&context->completion);
+	ps_completion_lock(context);
 	record->next = context->spare_record;
 	context->spare_record = record;
 	atomic_fetch_sub(&context->records, 1);
-	ps_unlock(&context->completion);
+	ps_completion_unlock(context);
 }
 
 /* A write to /dev/null, which completes with the number of bytes. */

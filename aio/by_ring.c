@@ -227,7 +227,9 @@ static void hand_over(struct ps_context *context, struct batch *batch)
 
 	if (batch->prepared == 0)
 		return;
-	submitted = ps_ring_submit(&context->ring);
+	/* A signal's handler may have ended the context. */
+	submitted = ps_context_engine(context) == PS_ENGINE_ENDED ? -EINVAL
+								  : ps_ring_submit(&context->ring);
 	taken = submitted > 0 ? (unsigned)submitted : 0;
 	if (taken < batch->prepared) {
 		batch->error = submitted < 0 && submitted != -EBUSY ? submitted : -EAGAIN;

@@ -125,7 +125,7 @@ static struct parts detach(struct ps_context *context)
 {
 	struct parts parts;
 
-	ps_lock(&context->completion);
+	ps_completion_lock(context);
 	parts = (struct parts){ context->ring,   context->fixed, context->slot,
 				context->bounce, context->slots, context->maker };
 	context->slot = NULL;
@@ -136,7 +136,7 @@ static struct parts detach(struct ps_context *context)
 	atomic_store(&context->slots, 0);
 	/* What is in flight all the same is no longer ours to see. */
 	ps_by_ring_add_syncing(context, -atomic_load(&context->syncing));
-	ps_unlock(&context->completion);
+	ps_completion_unlock(context);
 	return parts;
 }
 

@@ -70,10 +70,10 @@ static void end_bounces(struct ps_context *context, long count, struct io_event 
 		events[i].res = ps_bounce_end(&context->bounce[number], events[i].res);
 		ps_tally_add(tally, events[i].res, context->slot[number].length);
 		ps_trace_io_complete(events[i].obj, PS_TRACE_RING, PS_TRACE_BOUNCE, events[i].res);
-		ps_lock(&context->completion);
+		ps_completion_lock(context);
 		ps_slot_give(context, number);
 		atomic_fetch_sub(&context->in_hand, 1);
-		ps_unlock(&context->completion);
+		ps_completion_unlock(context);
 	}
 }
 
@@ -83,9 +83,9 @@ static long reap(struct ps_context *context, long most, struct io_event *events)
 	struct ps_tally tally = { 0 };
 	long count;
 
-	ps_context_lock(context, &context->completion);
+	ps_completion_lock(context);
 	count = read_completions(context, most, events, &tally);
-	ps_context_unlock(context, &context->completion);
+	ps_completion_unlock(context);
 	end_bounces(context, count, events, &tally);
 	ps_tally_count(&tally);
 	return count;
@@ -98,7 +98,7 @@ long ps_by_ring_take(struct ps_context *context, long most, struct io_event *eve
 
 	if (atomic_load_explicit(&context->done_count, memory_order_acquire) == 0)
 		return 0;
-	ps_lock(&context->completion);
+	ps_completion_lock(context);
 	kept = atomic_load(&context->done_count);
 	count = most < (long)kept ? most : (long)kept;
 	/* Another reader may have had them, or the context ended, since it was looked at without the lock. */
@@ -108,7 +108,7 @@ long ps_by_ring_take(struct ps_context *context, long most, struct io_event *eve
 		context->done_first += (uint32_t)count;
 		atomic_store(&context->done_count, kept - (unsigned)count);
 	}
-	ps_unlock(&context->completion);
+	ps_completion_unlock(context);
 	return count;
 }
 
@@ -139,13 +139,13 @@ static void keep(struct ps_context *context, const struct io_event *events, long
 {
 	unsigned kept;
 
-	ps_lock(&context->completion);
+	ps_completion_lock(context);
 	kept = atomic_load(&context->done_count);
 	memmove(context->done, context->done + context->done_first, kept * sizeof(events[0]));
 	context->done_first = 0;
 	memcpy(context->done + kept, events, (size_t)count * sizeof(events[0]));
 	atomic_store_explicit(&context->done_count, kept + (unsigned)count, memory_order_release);
-	ps_unlock(&context->completion);
+	ps_completion_unlock(context);
 }
 
 int ps_by_ring_drain(struct ps_context *context)
@@ -170,17 +170,67 @@ int ps_by_ring_drain(struct ps_context *context)
 	return 0;
 }
 
+/* What was prepared and the kernel has not seen yet will do nothing. How many that are. */
+static unsigned make_harmless(struct io_uring_sq *queue)
+{
+	const unsigned seen = IO_URING_READ_ONCE(*queue->khead);
+
+	for (unsigned i = seen; i != queue->sqe_tail; i++) {
+		struct io_uring_sqe *sqe = &queue->sqes[i & queue->ring_mask];
+		const uint64_t number = sqe->user_data;
+
+		io_uring_prep_nop(sqe);
+		sqe->user_data = number;
+	}
+	return queue->sqe_tail - seen;
+}
+
+void ps_by_ring_wait_out(struct ps_context *context, const struct timespec *a_while)
+{
+	const unsigned unseen = make_harmless(&context->ring.uring.sq);
+	unsigned ready = io_uring_cq_ready(&context->ring.uring), before;
+	int error;
+
+	do {
+		before = ready;
+		if (ready + unseen >= ps_by_ring_in_flight(context))
+			return;
+		error = ps_ring_wait(&context->ring, ready + 1, a_while, NULL);
+		ready = io_uring_cq_ready(&context->ring.uring);
+	} while (ready > before || error == -EINTR);
+}
+
+/* Completions that mean nothing. false: not all were to be had. */
+static bool complete_nothing(struct ps_context *context, unsigned count)
+{
+	int submitted;
+
+	for (unsigned i = 0; i < count; i++) {
+		struct io_uring_sqe *sqe = io_uring_get_sqe(&context->ring.uring);
+
+		io_uring_prep_nop(sqe);
+		sqe->user_data = PS_RING_WAKE;
+	}
+	submitted = ps_ring_submit(&context->ring);
+	if (submitted < 0)
+		submitted = 0;
+	ps_ring_unprepare(&context->ring, count - (unsigned)submitted);
+	return (unsigned)submitted == count;
+}
+
+/* Whoever sleeps on a deferred ring is its one thread: this is its handler, before which it was about to sleep. */
 void ps_by_ring_wake(struct ps_context *context)
 {
-	struct io_uring_sqe *sqe;
+	unsigned left = 1, some;
 
-	if (context->ring.kind == PS_RING_DEFERRED || atomic_load(&context->waiting) == 0)
+	if (atomic_load(&context->waiting) == 0)
 		return;
-	sqe = io_uring_get_sqe(&context->ring.uring);
-	io_uring_prep_nop(sqe);
-	sqe->user_data = PS_RING_WAKE;
-	if (ps_ring_submit(&context->ring) < 1)
-		ps_ring_unprepare(&context->ring, 1);
+	if (context->ring.kind == PS_RING_DEFERRED)
+		left = atomic_load(&context->awaited);
+	do {
+		some = left < PS_RING_BATCH ? left : PS_RING_BATCH;
+		left -= some;
+	} while (complete_nothing(context, some) && left > 0);
 }
 
 /* Sleeps until there is something to look at. 0; -ETIME; -EINTR; other -errno. */
@@ -220,18 +270,28 @@ static int wait_for_events(struct ps_context *context, long least, long most,
 			   struct io_event *events, uint64_t deadline, const sigset_t *mask,
 			   long *count)
 {
+	const unsigned before = atomic_load_explicit(&context->awaited, memory_order_relaxed);
 	int error = 0;
 
-	while (*count < least && error == 0 && ps_context_engine(context) == PS_ENGINE_RING) {
+	while (*count < least && error == 0) {
+		/* Before the engine is looked at: a handler that changes it then knows. */
+		atomic_store_explicit(&context->awaited, (unsigned)(least - *count),
+				      memory_order_relaxed);
+		atomic_signal_fence(memory_order_seq_cst);
+		if (ps_context_engine(context) != PS_ENGINE_RING)
+			break;
 		error = sleep_until(context, least - *count, deadline, mask);
 		*count += reap_all(context, most - *count, events + *count);
 	}
+	/* This may be a handler, whose thread is about to sleep for more. */
+	atomic_store_explicit(&context->awaited, before, memory_order_relaxed);
 	return error == -ETIME ? 0 : error;
 }
 
 /* Until end_waiting() the ring is there: whoever ends the context first changes its engine, and then looks. */
 static void begin_waiting(struct ps_context *context)
 {
+	ps_holding(PS_HELD_WAIT);
 	if (ps_context_is_alone(context))
 		atomic_store_explicit(&context->waiting, atomic_load(&context->waiting) + 1,
 				      memory_order_relaxed);
@@ -246,6 +306,7 @@ static void end_waiting(struct ps_context *context)
 				      memory_order_release);
 	else
 		atomic_fetch_sub(&context->waiting, 1);
+	ps_held_no_more(PS_HELD_WAIT);
 }
 
 int ps_by_ring_getevents(struct ps_context *context, long least, long most, struct io_event *events,
@@ -275,7 +336,7 @@ int ps_by_ring_getevents(struct ps_context *context, long least, long most, stru
 	engine = ps_context_engine(context);
 	end_waiting(context);
 	*settled = count < least && !at_once && engine == PS_ENGINE_KERNEL;
-	if (count == 0 && engine == PS_ENGINE_ENDED)
+	if (count == 0 && error == 0 && engine == PS_ENGINE_ENDED)
 		return -EINVAL;
 	return count == 0 && error < 0 ? error : (int)count;
 }

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 
 #include "fault.h"
-#include "lock.h"
+#include "held.h"
 #include "os.h"
 #include "reopen.h"
 #include "syscall.h"
@@ -47,14 +47,14 @@ static int64_t by_their_own(const struct ps_file *file, const struct request *re
 	if (request->append)
 		by_flag.flags |= RWF_APPEND;
 	atomic_store(&was_taken, true);
-	ps_lock(&without_direct);
+	ps_hold(&without_direct);
 	flags = ps_os_file_flags(file->fd);
 	done = flags < 0 ? flags : set_flags(file->fd, flags & ~O_DIRECT);
 	if (done == 0) {
 		done = transfer(file->fd, &by_flag);
 		ps_syscall3(SYS_fcntl, file->fd, F_SETFL, flags | O_DIRECT);
 	}
-	ps_unlock(&without_direct);
+	ps_let_go(&without_direct);
 	return done;
 }
 
@@ -64,9 +64,9 @@ int ps_cached_flags(int fd)
 
 	if (flags < 0 || flags & O_DIRECT || !atomic_load(&was_taken))
 		return flags;
-	ps_lock(&without_direct);
+	ps_hold(&without_direct);
 	flags = ps_os_file_flags(fd);
-	ps_unlock(&without_direct);
+	ps_let_go(&without_direct);
 	return flags;
 }
 
@@ -120,12 +120,12 @@ int64_t ps_cached_write(const struct ps_file *file, const struct iovec *part, un
 
 void ps_cached_fork_prepare(void)
 {
-	ps_lock(&without_direct);
+	ps_hold(&without_direct);
 }
 
 void ps_cached_fork_parent(void)
 {
-	ps_unlock(&without_direct);
+	ps_let_go(&without_direct);
 }
 
 void ps_cached_fork_child(void)

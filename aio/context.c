@@ -27,12 +27,13 @@
 
 #define BUCKETS 256
 #define PAGE_SHIFT 12
+#define TRIES 100 /* of lock_soon(), for 10 ms */
 
 static _Atomic(struct ps_context *) buckets[BUCKETS];
 static struct ps_lock make = PS_LOCK_INIT;
 
 /* What settling is said for, once each. */
-enum cause { CAUSE_REQUEST, CAUSE_THREAD, CAUSE_RING, CAUSES };
+enum cause { CAUSE_REQUEST, CAUSE_THREAD, CAUSE_RING, CAUSE_HANDLER, CAUSES };
 
 static _Atomic(struct ps_context *) *bucket_of(aio_context_t id)
 {
@@ -87,7 +88,7 @@ int ps_context_setup(unsigned events, aio_context_t *id)
 	const struct ps_kernel_ring *ring;
 	struct ps_context *context;
 
-	if (error < 0)
+	if (error < 0 || ps_holds_any())
 		return error;
 	ring = (const struct ps_kernel_ring *)*id;
 	/* A kernel with another ring is left alone. */
@@ -96,7 +97,7 @@ int ps_context_setup(unsigned events, aio_context_t *id)
 	ps_memory_publish();
 	ps_pinned_look();
 	ps_aio_count(PS_AIO(contexts), 1);
-	ps_lock(&make);
+	ps_hold(&make);
 	/* The child of a raw clone(), where no handler runs, may get an id that its parent had. */
 	context = find(*id);
 	if (context != NULL)
@@ -107,11 +108,14 @@ int ps_context_setup(unsigned events, aio_context_t *id)
 		context->owned = false;
 		context->alone = ps_lock_alone();
 		ps_files_begin(&context->files);
+		atomic_store(&context->interrupted, false);
+		/* A handler may have forked while it was waited for. */
+		atomic_store(&context->waiting, 0);
 		context->fixed = (struct ps_fixed){ .generation = 0 };
 		atomic_store(&context->engine, PS_ENGINE_UNDECIDED);
 		atomic_store_explicit(&context->id, *id, memory_order_release);
 	}
-	ps_unlock(&make);
+	ps_let_go(&make);
 	return error;
 }
 
@@ -121,10 +125,10 @@ void ps_context_expect(aio_context_t id, const void *memory, size_t length)
 
 	if (context == NULL)
 		return;
-	ps_lock(&context->submission);
+	ps_submission_lock(context);
 	if (ps_context_engine(context) == PS_ENGINE_RING)
 		ps_by_ring_expect(context, (uintptr_t)memory, length);
-	ps_unlock(&context->submission);
+	ps_submission_unlock(context);
 }
 
 void ps_context_own(aio_context_t id)
@@ -150,40 +154,48 @@ static void say_kernel(const char *why)
 		ps_log(PS_LOG_INFO, "asynchronous I/O uses the kernel's AIO: %s", why);
 }
 
-/* Gives an undecided context a ring, if it may have one. Submission lock. */
-static void decide(struct ps_context *context)
+/*
+ * The engine for an undecided context, which has a ring then if it may. Submission lock, and no handler comes in
+ * between.
+ */
+static enum ps_engine choose(struct ps_context *context)
 {
 	bool single;
 	int error;
 
-	if (ps_config.aio == PS_AIO_LIBAIO || ps_config.aio == PS_AIO_OFF ||
-	    !ps_aio_ring_allowed()) {
-		atomic_store(&context->engine, PS_ENGINE_KERNEL);
-		return;
-	}
+	if (ps_config.aio == PS_AIO_LIBAIO || ps_config.aio == PS_AIO_OFF || !ps_aio_ring_allowed())
+		return PS_ENGINE_KERNEL;
 	single = context->owned || ps_threads_single();
 	if (!single && ps_config.aio != PS_AIO_URING) {
 		say_kernel("the process has several threads: PINSHIM_AIO=uring uses io_uring all "
 			   "the same");
-		atomic_store(&context->engine, PS_ENGINE_KERNEL);
-		return;
+		return PS_ENGINE_KERNEL;
 	}
-	ps_lock(&make);
+	ps_hold(&make);
 	error = ps_by_ring_begin(context, single ? PS_RING_DEFERRED : PS_RING_SHARED);
 	if (error == -EINVAL && ps_config.aio == PS_AIO_URING)
 		error = ps_by_ring_begin(context, PS_RING_SHARED);
-	ps_unlock(&make);
+	ps_let_go(&make);
 	if (error < 0) {
 		say_kernel(error == -ENOMEM ? "io_uring may not lock its memory: raise "
 					      "RLIMIT_MEMLOCK (ulimit -l)"
 					    : "an io_uring cannot be made for a context");
-		atomic_store(&context->engine, PS_ENGINE_KERNEL);
-		return;
+		return PS_ENGINE_KERNEL;
 	}
 	context->alone = !context->owned && ps_lock_alone();
 	ps_context_kernel_ring(context)->magic = 0;
 	ps_aio_count(PS_AIO(rings), 1);
-	atomic_store(&context->engine, PS_ENGINE_RING);
+	return PS_ENGINE_RING;
+}
+
+/* Submission lock. */
+static void decide(struct ps_context *context)
+{
+	const uint64_t mask = ps_signals_block();
+
+	if (ps_context_engine(context) == PS_ENGINE_UNDECIDED)
+		atomic_store(&context->engine, choose(context));
+	ps_signals_restore(mask);
 }
 
 static void say_settled(enum cause cause)
@@ -192,6 +204,7 @@ static void say_settled(enum cause cause)
 		[CAUSE_REQUEST] = "a request that io_uring does not serve as the kernel's AIO does",
 		[CAUSE_THREAD] = "the process gets a second thread",
 		[CAUSE_RING] = "its io_uring refused a request",
+		[CAUSE_HANDLER] = "a signal's handler submitted while its io_uring was in use",
 	};
 	static atomic_uint said;
 
@@ -199,17 +212,12 @@ static void say_settled(enum cause cause)
 		ps_log(PS_LOG_INFO, "a context goes on with the kernel's AIO: %s", what[cause]);
 }
 
-/*
- * For good. What the ring has in flight is not waited for, which could take long and may need this very
- * thread, unless another thread is about to ask for it. Submission lock.
- */
-static void settle(struct ps_context *context, enum cause cause)
+/* No handler comes in between. Submission lock. */
+static void go_to_kernel(struct ps_context *context, enum cause cause)
 {
-	if (ps_context_engine(context) == PS_ENGINE_ENDED)
-		return;
-	if (ps_context_engine(context) == PS_ENGINE_RING) {
-		if (cause == CAUSE_THREAD)
-			ps_by_ring_drain(context);
+	const bool interrupted = atomic_exchange(&context->interrupted, false);
+
+	if (ps_context_engine(context) == PS_ENGINE_RING || (interrupted && context->slots > 0)) {
 		if (context->record == NULL && ps_by_ring_in_flight(context) == 0 &&
 		    atomic_load(&context->done_count) == 0)
 			ps_context_kernel_ring(context)->magic = PS_KERNEL_RING_MAGIC;
@@ -223,16 +231,77 @@ static void settle(struct ps_context *context, enum cause cause)
 		ps_by_ring_wake(context);
 }
 
+/*
+ * For good. What the ring has in flight is not waited for, which could take long and may need this very
+ * thread, unless another thread is about to ask for it. Submission lock.
+ */
+static void settle(struct ps_context *context, enum cause cause)
+{
+	uint64_t mask;
+
+	if (cause == CAUSE_THREAD)
+		ps_by_ring_drain(context);
+	mask = ps_signals_block();
+	if (ps_context_engine(context) != PS_ENGINE_ENDED)
+		go_to_kernel(context, cause);
+	ps_signals_restore(mask);
+}
+
 static void before_thread(struct ps_context *context)
 {
 	if (context->slots == 0 || context->owned || context->ring.kind != PS_RING_DEFERRED)
 		return;
-	ps_lock(&context->submission);
+	ps_submission_lock(context);
 	if (ps_context_engine(context) == PS_ENGINE_RING)
 		settle(context, CAUSE_THREAD);
 	else
 		ps_by_ring_drain(context);
-	ps_unlock(&context->submission);
+	ps_submission_unlock(context);
+}
+
+/*
+ * A signal's handler submits what the thread that it has interrupted is in the middle of: the kernel's AIO has
+ * it, and the context, which whoever is in the middle settles. Misaligned requests are refused.
+ */
+static int submit_interrupting(struct ps_context *context, aio_context_t id, long count,
+			       struct iocb **iocbs)
+{
+	unsigned engine = ps_context_engine(context);
+
+	while (engine < PS_ENGINE_KERNEL) {
+		atomic_store(&context->interrupted, true);
+		atomic_compare_exchange_weak(&context->engine, &engine, PS_ENGINE_KERNEL);
+	}
+	return ps_kernel_submit_ours(id, count, iocbs);
+}
+
+/* Wakes who waits for a context that has ended, and gives up what belongs to it. Submission lock. */
+static void end(struct ps_context *context)
+{
+	/* One wake may be had by a thread that was about to look anyway. */
+	while (atomic_load(&context->waiting) > 0) {
+		if (context->slots > 0)
+			ps_by_ring_wake(context);
+		ps_os_sleep(PS_MILLISECOND / 10);
+	}
+	ps_hold(&make);
+	ps_by_ring_end(context, false);
+	ps_by_kernel_end(context);
+	atomic_store(&context->id, 0);
+	ps_let_go(&make);
+}
+
+/* Does what a handler has left to whom it interrupted, who holds nothing any more. */
+static void after_handler(struct ps_context *context)
+{
+	if (!atomic_load_explicit(&context->interrupted, memory_order_relaxed) || ps_is_inside())
+		return;
+	ps_submission_lock(context);
+	if (ps_context_engine(context) == PS_ENGINE_ENDED)
+		end(context);
+	else
+		settle(context, CAUSE_HANDLER);
+	ps_submission_unlock(context);
 }
 
 /* A thread was made in a way that nobody tells us of, but the C library knows. */
@@ -253,7 +322,7 @@ static int submit_by_ring(struct ps_context *context, long count, struct iocb **
 
 	*for_kernel = true;
 	look_for_threads(context);
-	ps_context_lock(context, &context->submission);
+	ps_submission_lock(context);
 	if (ps_context_engine(context) == PS_ENGINE_UNDECIDED &&
 	    ps_by_ring_serves(context, iocbs[0]))
 		decide(context);
@@ -265,7 +334,8 @@ static int submit_by_ring(struct ps_context *context, long count, struct iocb **
 		*for_kernel = true;
 		accepted = 0;
 	}
-	ps_context_unlock(context, &context->submission);
+	ps_submission_unlock(context);
+	after_handler(context);
 	return accepted;
 }
 
@@ -275,9 +345,9 @@ static int submit_and_settle(struct ps_context *context, struct iocb **iocbs)
 	const int accepted = ps_by_kernel_submit(context, 1, iocbs);
 
 	if (accepted == 1 && ps_context_engine(context) != PS_ENGINE_KERNEL) {
-		ps_lock(&context->submission);
+		ps_submission_lock(context);
 		settle(context, CAUSE_REQUEST);
-		ps_unlock(&context->submission);
+		ps_submission_unlock(context);
 	}
 	return accepted;
 }
@@ -290,6 +360,8 @@ int ps_context_submit(aio_context_t id, long count, struct iocb **iocbs)
 
 	if (context == NULL || count <= 0 || iocbs == NULL)
 		return ps_kernel_submit(id, count, iocbs);
+	if (ps_holds_any())
+		return submit_interrupting(context, id, count, iocbs);
 	if (ps_context_engine(context) != PS_ENGINE_KERNEL) {
 		accepted = submit_by_ring(context, count, iocbs, &for_kernel);
 		if (!for_kernel || accepted == count)
@@ -354,24 +426,18 @@ static int getevents_of_both(struct ps_context *context, long least, long most,
 /* Who may sleep here before the first request must sleep where that will wake it. */
 static void decide_for_waiting(struct ps_context *context)
 {
-	ps_lock(&context->submission);
+	ps_submission_lock(context);
 	if (ps_context_engine(context) == PS_ENGINE_UNDECIDED)
 		decide(context);
-	ps_unlock(&context->submission);
+	ps_submission_unlock(context);
 }
 
-int ps_context_getevents(aio_context_t id, long least, long most, struct io_event *events,
-			 struct timespec *timeout, const sigset_t *mask)
+static int getevents(struct ps_context *context, long least, long most, struct io_event *events,
+		     struct timespec *timeout, const sigset_t *mask)
 {
-	struct ps_context *context = find(id);
 	int count = 0, more;
 	bool settled;
 
-	if (context == NULL)
-		return ps_kernel_getevents(id, least, most, events, timeout, mask);
-	if (ps_context_engine(context) == PS_ENGINE_UNDECIDED)
-		decide_for_waiting(context);
-	look_for_threads(context);
 	if (ps_context_engine(context) == PS_ENGINE_RING) {
 		count = ps_by_ring_getevents(context, least, most, events, timeout, mask, &settled);
 		if (count < 0 || !settled)
@@ -388,15 +454,53 @@ int ps_context_getevents(aio_context_t id, long least, long most, struct io_even
 	return more;
 }
 
+int ps_context_getevents(aio_context_t id, long least, long most, struct io_event *events,
+			 struct timespec *timeout, const sigset_t *mask)
+{
+	struct ps_context *context = find(id);
+	int count;
+
+	if (context == NULL)
+		return ps_kernel_getevents(id, least, most, events, timeout, mask);
+	/* A signal's handler, which has interrupted who takes events: as one that came before there were any. */
+	if (ps_held[PS_HELD_OTHER] > 0)
+		return least > 0 ? -EINTR : 0;
+	if (ps_held[PS_HELD_SUBMISSION] == 0) {
+		if (ps_context_engine(context) == PS_ENGINE_UNDECIDED)
+			decide_for_waiting(context);
+		look_for_threads(context);
+	}
+	count = getevents(context, least, most, events, timeout, mask);
+	after_handler(context);
+	return count;
+}
+
+/*
+ * A signal's handler ends what the thread that it has interrupted is in the middle of: what is in flight is
+ * waited for, so that the program has its memory back, and the rest is left as it is.
+ */
+static int destroy_interrupting(struct ps_context *context, aio_context_t id)
+{
+	static const struct timespec a_while = { .tv_sec = 1 };
+
+	atomic_store(&context->engine, PS_ENGINE_ENDED);
+	atomic_store(&context->interrupted, true);
+	if (context->slots > 0)
+		ps_by_ring_wait_out(context, &a_while);
+	return ps_kernel_destroy(id);
+}
+
 int ps_context_destroy(aio_context_t id)
 {
 	struct ps_context *context = find(id);
 
 	if (context == NULL)
 		return ps_kernel_destroy(id);
-	ps_lock(&context->submission);
+	if (ps_is_inside())
+		return destroy_interrupting(context, id);
+	ps_submission_lock(context);
 	if (atomic_load(&context->id) != id) {
-		ps_unlock(&context->submission);
+		ps_submission_unlock(context);
 		return ps_kernel_destroy(id);
 	}
 	/* What another thread is copying for the program, it has it until it is done. */
@@ -405,18 +509,8 @@ int ps_context_destroy(aio_context_t id)
 		ps_os_sleep(PS_MILLISECOND / 10);
 	ps_by_kernel_drain(context);
 	atomic_store(&context->engine, PS_ENGINE_ENDED);
-	/* One wake may be had by a thread that was about to look anyway. */
-	while (atomic_load(&context->waiting) > 0) {
-		if (context->slots > 0)
-			ps_by_ring_wake(context);
-		ps_os_sleep(PS_MILLISECOND / 10);
-	}
-	ps_lock(&make);
-	ps_by_ring_end(context, false);
-	ps_by_kernel_end(context);
-	atomic_store(&context->id, 0);
-	ps_unlock(&make);
-	ps_unlock(&context->submission);
+	end(context);
+	ps_submission_unlock(context);
 	return ps_kernel_destroy(id);
 }
 
@@ -435,29 +529,31 @@ void ps_context_before_thread(void)
 }
 
 /*
- * Takes it, if it is to be had. Others let it go soon, but not this thread, if its signal handler is what ends
- * the process, or forks.
+ * Takes a lock, if it is to be had within so many tries. Others let it go soon, but not this thread, if its signal
+ * handler is what ends the process.
  */
-static bool lock_soon(struct ps_lock *lock)
+static bool lock_soon(struct ps_lock *lock, enum ps_held held, unsigned tries)
 {
-	for (unsigned tries = 0; tries < 100; tries++) {
+	ps_holding(held);
+	while (tries-- > 0) {
 		if (ps_try_lock(lock))
 			return true;
 		ps_os_sleep(PS_MILLISECOND / 10);
 	}
+	ps_held_no_more(held);
 	return false;
 }
 
 /* Whoever is in the middle of a submission, this thread's own signal handler too, is not waited for. */
 static void at_exit(struct ps_context *context)
 {
-	if (context->slots == 0 || !ps_try_lock(&context->submission))
+	if (context->slots == 0 || !lock_soon(&context->submission, PS_HELD_SUBMISSION, 1))
 		return;
-	if (lock_soon(&context->completion)) {
-		ps_unlock(&context->completion);
+	if (lock_soon(&context->completion, PS_HELD_OTHER, TRIES)) {
+		ps_completion_unlock(context);
 		ps_by_ring_drain(context);
 	}
-	ps_unlock(&context->submission);
+	ps_submission_unlock(context);
 }
 
 void ps_context_at_exit(void)
@@ -472,23 +568,23 @@ void ps_context_at_exit(void)
  */
 static void before_fork(struct ps_context *context)
 {
-	if (context->slots == 0 || !lock_soon(&context->submission))
+	if (context->slots == 0 || !lock_soon(&context->submission, PS_HELD_SUBMISSION, TRIES))
 		return;
 	if (context->slots > 0 &&
 	    (context->ring.kind == PS_RING_SHARED || context->maker == ps_os_gettid()))
 		ps_fixed_clear(&context->fixed, &context->ring);
-	ps_unlock(&context->submission);
+	ps_submission_unlock(context);
 }
 
 void ps_context_fork_prepare(void)
 {
 	for_each(before_fork);
-	ps_lock(&make);
+	ps_hold(&make);
 }
 
 void ps_context_fork_parent(void)
 {
-	ps_unlock(&make);
+	ps_let_go(&make);
 }
 
 void ps_context_fork_child(void)

@@ -23,8 +23,12 @@
  * nothing sleeps with a completion lock held. Nothing under them allocates from the program's malloc.
  * Waiting for completions is done without a lock. While the C library knows of no other thread, a context that
  * was set up then takes its locks without locked instructions, as the C library does: threads that it does not
- * know of (by clone(2)) must not use the context of another. A signal's handler must not leave a call by longjmp():
- * the context then waits for that call for ever when it is destroyed.
+ * know of (by clone(2)) must not use the context of another.
+ *
+ * A signal's handler may make all these calls, as they are system calls otherwise, and waits for no lock that the
+ * thread which it has interrupted holds (held.h): what it submits then goes to the kernel's AIO, unrepaired, and
+ * settles the context; there are no events for it where that thread is taking some; and a context that it ends is
+ * given up by that thread. It must not leave a call by longjmp().
  */
 #include <linux/aio_abi.h>
 #include <signal.h>

@@ -14,7 +14,7 @@
 
 #include "file.h"
 #include "fixed.h"
-#include "lock.h"
+#include "held.h"
 #include "repair.h"
 #include "ring.h"
 
@@ -64,12 +64,16 @@ struct ps_record {
 struct ps_context {
 	_Atomic(aio_context_t) id; /* the kernel's; 0: not in use */
 	atomic_uint engine;        /* enum ps_engine, which only goes up */
-	bool owned;                /* ps_context_own() */
-	bool alone;    /* it, or its ring, was made when the C library knew of no other thread */
+	atomic_bool
+		interrupted; /* a handler has changed the engine, and left the rest of it to us */
+	bool owned;          /* ps_context_own() */
+	atomic_bool
+		alone; /* it, or its ring, was made when the C library knew of no other thread */
 	unsigned most; /* requests the kernel lets be in flight */
 	struct ps_lock submission;
 	struct ps_lock completion;
 	atomic_uint waiting; /* threads that wait for the ring, and look at it when they wake */
+	atomic_uint awaited; /* completions that the last of them sleeps for */
 
 	/* Under the submission lock. */
 	struct ps_files files;
@@ -114,24 +118,48 @@ static inline unsigned ps_context_engine(const struct ps_context *context)
 /* Is it that of the only thread, which still is the only one? */
 static inline bool ps_context_is_alone(const struct ps_context *context)
 {
-	return context->alone && ps_lock_alone();
+	return atomic_load_explicit(&context->alone, memory_order_relaxed) && ps_lock_alone();
 }
 
 /* One of its locks, without a locked instruction where there is nobody else. */
-static inline void ps_context_lock(const struct ps_context *context, struct ps_lock *lock)
+static inline void ps_context_lock(const struct ps_context *context, struct ps_lock *lock,
+				   enum ps_held held)
 {
-	if (context->alone)
+	ps_holding(held);
+	if (atomic_load_explicit(&context->alone, memory_order_relaxed))
 		ps_lock_lightly(lock);
 	else
 		ps_lock(lock);
 }
 
-static inline void ps_context_unlock(const struct ps_context *context, struct ps_lock *lock)
+static inline void ps_context_unlock(const struct ps_context *context, struct ps_lock *lock,
+				     enum ps_held held)
 {
-	if (context->alone)
+	if (atomic_load_explicit(&context->alone, memory_order_relaxed))
 		ps_unlock_lightly(lock);
 	else
 		ps_unlock(lock);
+	ps_held_no_more(held);
+}
+
+static inline void ps_submission_lock(struct ps_context *context)
+{
+	ps_context_lock(context, &context->submission, PS_HELD_SUBMISSION);
+}
+
+static inline void ps_submission_unlock(struct ps_context *context)
+{
+	ps_context_unlock(context, &context->submission, PS_HELD_SUBMISSION);
+}
+
+static inline void ps_completion_lock(struct ps_context *context)
+{
+	ps_context_lock(context, &context->completion, PS_HELD_OTHER);
+}
+
+static inline void ps_completion_unlock(struct ps_context *context)
+{
+	ps_context_unlock(context, &context->completion, PS_HELD_OTHER);
 }
 
 /* by_ring.c, by_ring_reap.c, by_ring_open.c */
@@ -164,6 +192,12 @@ int ps_by_ring_getevents(struct ps_context *context, long least, long most, stru
  * alone can enter the ring. Submission lock.
  */
 int ps_by_ring_drain(struct ps_context *context);
+
+/*
+ * Waits until all that the ring has in flight is done, or no more of it is for a while, and leaves it there; what
+ * it has not begun it never will. For a signal's handler that has interrupted who submits or reaps. Takes no lock.
+ */
+void ps_by_ring_wait_out(struct ps_context *context, const struct timespec *a_while);
 
 /* Moves events that were kept to the program. Takes the completion lock. */
 long ps_by_ring_take(struct ps_context *context, long most, struct io_event *events);

@@ -7,7 +7,7 @@
 #include <sys/uio.h>
 
 #include "cached.h"
-#include "lock.h"
+#include "held.h"
 #include "reopen.h"
 #include "transfer.h"
 
@@ -76,7 +76,7 @@ int64_t ps_edge_write(const struct ps_file *file, char *blocks, uint64_t length,
 	struct ps_lock *lock = lock_of(file, block);
 	int own, fd;
 
-	ps_lock(lock);
+	ps_hold(lock);
 	own = ps_reopen(file, O_RDWR | O_DIRECT);
 	fd = own >= 0 ? own : file->fd;
 	ps_reopen_exclude(fd, block);
@@ -86,20 +86,20 @@ int64_t ps_edge_write(const struct ps_file *file, char *blocks, uint64_t length,
 		done = put(file, blocks + file->offset_align, length, offset, flags);
 	ps_reopen_include(fd, block);
 	ps_reopen_close(own);
-	ps_unlock(lock);
+	ps_let_go(lock);
 	return done;
 }
 
 void ps_edge_fork_prepare(void)
 {
 	for (unsigned i = 0; i < LOCKS; i++)
-		ps_lock(&locks[i]);
+		ps_hold(&locks[i]);
 }
 
 void ps_edge_fork_parent(void)
 {
 	for (unsigned i = 0; i < LOCKS; i++)
-		ps_unlock(&locks[i]);
+		ps_let_go(&locks[i]);
 }
 
 void ps_edge_fork_child(void)

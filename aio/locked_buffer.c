@@ -6,11 +6,11 @@
  * One lock, innermost.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lock.h"
+#include "held.h"
+#include "locked_buffer.h"
 #include "memory.h"
 #include "pinshim_aio.h"
 #include "segment.h"
@@ -22,28 +22,21 @@
 static struct {
 	struct ps_lock lock;
 	struct ps_segments segments; /* the buffers in use */
-	pthread_once_t once;
-} buffers = { .segments = PS_SEGMENTS_INIT, .once = PTHREAD_ONCE_INIT };
+} buffers = { .segments = PS_SEGMENTS_INIT };
 
-static void fork_prepare(void)
+void ps_locked_buffers_fork_prepare(void)
 {
-	ps_lock(&buffers.lock);
+	ps_hold(&buffers.lock);
 }
 
-static void fork_parent(void)
+void ps_locked_buffers_fork_parent(void)
 {
-	ps_unlock(&buffers.lock);
+	ps_let_go(&buffers.lock);
 }
 
-static void fork_child(void)
+void ps_locked_buffers_fork_child(void)
 {
 	ps_lock_reset(&buffers.lock);
-}
-
-static void begin(void)
-{
-	ps_aio_start();
-	pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
 /* 0 or -ENOMEM. */
@@ -51,11 +44,11 @@ static int remember(uintptr_t base, size_t length)
 {
 	int error;
 
-	ps_lock(&buffers.lock);
+	ps_hold(&buffers.lock);
 	error = ps_segments_reserve(&buffers.segments, 1);
 	if (!error)
 		ps_segment_add(&buffers.segments, base, base + length);
-	ps_unlock(&buffers.lock);
+	ps_let_go(&buffers.lock);
 	return error ? -ENOMEM : 0;
 }
 
@@ -64,7 +57,7 @@ PUBLIC void *pinshim_aio_new_buffer(size_t length)
 	void *buffer;
 
 	length += !length;
-	pthread_once(&buffers.once, begin);
+	ps_aio_start();
 	buffer = length > PTRDIFF_MAX ? NULL : ps_memory_alloc(length, ALIGN);
 	if (buffer && remember((uintptr_t)buffer, length)) {
 		ps_memory_free(buffer);
@@ -81,13 +74,13 @@ PUBLIC int pinshim_aio_free_buffer(void *buffer)
 
 	if (!buffer)
 		return 0;
-	ps_lock(&buffers.lock);
+	ps_hold(&buffers.lock);
 	segment = ps_segment_at_or_above(&buffers.segments, (uintptr_t)buffer);
 	if (segment && segment->base == (uintptr_t)buffer)
 		ps_segment_remove(&buffers.segments, segment);
 	else
 		segment = NULL;
-	ps_unlock(&buffers.lock);
+	ps_let_go(&buffers.lock);
 	if (!segment)
 		return -EINVAL;
 	ps_memory_free(buffer);
@@ -96,6 +89,6 @@ PUBLIC int pinshim_aio_free_buffer(void *buffer)
 
 PUBLIC int pinshim_aio_is_pinned(const void *address, size_t length)
 {
-	pthread_once(&buffers.once, begin);
+	ps_aio_start();
 	return ps_memory_is_pinned(address, length);
 }

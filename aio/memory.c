@@ -11,7 +11,7 @@
 #include "config.h"
 #include "counters.h"
 #include "heap.h"
-#include "lock.h"
+#include "held.h"
 #include "log.h"
 #include "os.h"
 #include "registration.h"
@@ -81,13 +81,13 @@ static bool have_own(void)
 
 	if (own != OWN_NOT_STARTED)
 		return own == OWN_STARTED;
-	ps_lock(&memory.lock);
+	ps_hold(&memory.lock);
 	own = (enum own)atomic_load_explicit(&memory.own, memory_order_relaxed);
 	if (own == OWN_NOT_STARTED) {
 		own = start_own();
 		atomic_store_explicit(&memory.own, own, memory_order_release);
 	}
-	ps_unlock(&memory.lock);
+	ps_let_go(&memory.lock);
 	return own == OWN_STARTED;
 }
 
@@ -170,18 +170,9 @@ bool ps_memory_is_pinned(const void *address, size_t length)
 	return ps_memory_is_own() && ps_heap_is_pinned(address, length);
 }
 
-/*
- * A fork from a signal handler that interrupted the heap: its locks may be this thread's own, so none
- * is taken. The child begins with new arenas and free locks in any case.
- */
-static _Thread_local bool from_handler __attribute__((tls_model("initial-exec")));
-
 void ps_memory_fork_prepare(void)
 {
-	from_handler = ps_thread.depth > 0;
-	if (from_handler)
-		return;
-	ps_lock(&memory.lock);
+	ps_hold(&memory.lock);
 	if (!ps_memory_is_own())
 		return;
 	ps_heap_fork_prepare();
@@ -190,15 +181,13 @@ void ps_memory_fork_prepare(void)
 
 void ps_memory_fork_parent(void)
 {
-	if (from_handler)
-		return;
 	if (ps_memory_is_own()) {
 		if (ps_count_get(&ps_table()->locked_bytes) > 0)
 			ps_count_add(&ps_table()->fork_children, 1);
 		ps_table_fork_parent();
 		ps_heap_fork_parent();
 	}
-	ps_unlock(&memory.lock);
+	ps_let_go(&memory.lock);
 }
 
 void ps_memory_fork_child(void)

@@ -19,7 +19,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "lock.h"
+#include "held.h"
 #include "os.h"
 #include "pinshim_table_reader.h"
 #include "syscall.h"
@@ -71,14 +71,14 @@ static void lock_view(void)
 {
 	const pid_t pid = ps_os_getpid();
 
-	ps_lock(&view.lock);
+	ps_hold(&view.lock);
 	if (view.pid != pid)
 		forget(pid);
 }
 
 static void unlock_view(void)
 {
-	ps_unlock(&view.lock);
+	ps_let_go(&view.lock);
 }
 
 /* The path of this process's table; false where it cannot be told, without /proc. */

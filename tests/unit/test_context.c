@@ -21,6 +21,7 @@
 #include "config.h"
 #include "context.h"
 #include "fault.h"
+#include "held.h"
 #include "kernel.h"
 #include "log.h"
 #include "pinned.h"
@@ -494,6 +495,37 @@ START_TEST(settled_context_lets_memory_go)
 }
 END_TEST
 
+/* As if this thread were its own handler, and had interrupted a submission, and then the taking of events. */
+START_TEST(submitted_by_a_handler)
+{
+	const long before = pinned_proc_kb("status", "VmPin:");
+	void *locked = pinshim_aio_new_buffer(MIB);
+	struct io_event event;
+	aio_context_t id;
+
+	ck_assert_ptr_nonnull(locked);
+	id = open_context(OWNED);
+	prepare(0, false, 0, BLOCK);
+	iocb[0].aio_buf = (uintptr_t)locked;
+	ck_assert_int_eq(submit(id, 0, 1), 1);
+	ck_assert_int_gt(pinned_proc_kb("status", "VmPin:"), before);
+	prepare(1, false, BLOCK, BLOCK);
+	ps_held[PS_HELD_SUBMISSION] = 1;
+	ck_assert_int_eq(submit(id, 1, 1), 1);
+	ps_held[PS_HELD_SUBMISSION] = 0;
+	ps_held[PS_HELD_OTHER] = 1;
+	ck_assert_int_eq(ps_context_getevents(id, 0, 1, &event, &at_once, NULL), 0);
+	ck_assert_int_eq(ps_context_getevents(id, 1, 1, &event, NULL, NULL), -EINTR);
+	ps_held[PS_HELD_OTHER] = 0;
+	expect(id, 0, 2, (const int64_t[]){ BLOCK, BLOCK });
+	/* The context goes on with the kernel's AIO, and keeps no memory registered. */
+	ck_assert_int_eq(pinned_proc_kb("status", "VmPin:"), before);
+	ck_assert(block_is_read(1));
+	ck_assert_int_eq(ps_context_destroy(id), 0);
+	ck_assert_int_eq(pinshim_aio_free_buffer(locked), 0);
+}
+END_TEST
+
 /* A signal handler ends the process, whatever it interrupted. */
 
 static void end_process(int number)
@@ -583,6 +615,7 @@ static void add(Suite *suite)
 	tcase_add_test(alone, kept_events_end_with_their_context);
 	tcase_add_test(alone, expected_memory_is_registered);
 	tcase_add_test(alone, settled_context_lets_memory_go);
+	tcase_add_test(alone, submitted_by_a_handler);
 	tcase_add_loop_test(alone, ended_while_reading_completions, 0, KINDS);
 	tcase_add_test(alone, ended_while_copying);
 	tcase_add_checked_fixture(threaded, setup_threaded, teardown_threaded);
