@@ -22,14 +22,18 @@
 
 static pid_t owner;
 
-/* A child of vfork() ends in our memory under another process id: nothing of ours ends with it. */
+/*
+ * A child of vfork() ends in our memory under another process id: nothing of ours ends with it. One of clone() may
+ * have no thread area, where errno would be.
+ */
 void ps_aio_at_exit(void)
 {
 	static atomic_flag done = ATOMIC_FLAG_INIT;
-	const int saved = errno;
+	int saved;
 
 	if (owner == 0 || owner != ps_os_getpid() || atomic_flag_test_and_set(&done))
 		return;
+	saved = errno;
 	ps_context_at_exit();
 	ps_aio_count_publish();
 	if (!ps_memory_is_shared())
@@ -42,10 +46,12 @@ void ps_aio_at_exit(void)
 /* Nor does a child of vfork() wait for its parent's. */
 void ps_aio_before_exec(void)
 {
-	const int saved = errno;
+	int saved;
 
-	if (owner != 0 && owner == ps_os_getpid())
-		ps_context_at_exit();
+	if (owner == 0 || owner != ps_os_getpid())
+		return;
+	saved = errno;
+	ps_context_at_exit();
 	errno = saved;
 }
 

@@ -6,7 +6,9 @@
  * allocate. The report is written once and the table's file removed; the heap goes on working.
  *
  * A child of vfork(), or of clone() with CLONE_VM, runs in our memory under another process id: its
- * _exit() or exec must not report, nor touch the table (ps_table_is_ours()).
+ * _exit() or exec must not report, nor touch the table (ps_table_is_ours()). With CLONE_SETTLS it may
+ * have no thread area (the sandbox of Chromium makes such a one), so before that is known nothing here
+ * may use a variable of the thread, as errno is one.
  */
 #include "process.h"
 
@@ -58,11 +60,11 @@ static void write_report(void *unused)
 /* Writes the report and withdraws the table, once. Preserves errno. */
 static void report(void)
 {
-	const int saved = errno;
-	int reporter = NOT_YET;
+	int reporter = NOT_YET, saved;
 
 	if (ps_window.size == 0 || !ps_table_is_ours())
 		return;
+	saved = errno;
 	if (atomic_compare_exchange_strong(&reported, &reporter, ps_os_gettid())) {
 		/* The thread that exits may have a stack of 16 KiB, and paths alone are 4 KiB each. */
 		ps_on_own_stack(write_report, NULL);
@@ -128,12 +130,13 @@ bool ps_exec_before(bool possible)
 /* It failed: the process lives on, publishes its table again, and will report when it ends. */
 int ps_exec_after(bool reported_for_it, int result)
 {
-	const int saved = errno;
+	int saved;
 
-	if (reported_for_it) {
-		ps_table_reopen();
-		atomic_store(&reported, NOT_YET);
-	}
+	if (!reported_for_it)
+		return result;
+	saved = errno;
+	ps_table_reopen();
+	atomic_store(&reported, NOT_YET);
 	errno = saved;
 	return result;
 }

@@ -293,6 +293,37 @@ static void clone_vm(void)
 	      "a clone(CLONE_VM) child that _exits leaves the parent's table as it was");
 }
 
+static void (*leave_bare)(void);
+
+static int bare_child(void *unused)
+{
+	(void)unused;
+	leave_bare();
+	return 8;
+}
+
+/* As Chromium's sandbox makes a child: like vfork(), but its thread area is nothing but zeros. */
+static void without_thread_area(const char *kind, void (*leave)(void), int expected)
+{
+	static char stack[1 << 16] __attribute__((aligned(16))),
+		area[1 << 14] __attribute__((aligned(64)));
+	pid_t pid;
+
+	memset(area, 0, sizeof(area));
+	leave_bare = leave;
+	take_image(&before);
+	pid = clone(bare_child, stack + sizeof(stack),
+		    CLONE_VM | CLONE_VFORK | CLONE_SETTLS | SIGCHLD, NULL, NULL,
+		    area + sizeof(area) / 2, NULL);
+	take_image(&after);
+	note(kind, pid);
+	check(await(pid) == expected, "a child without a thread area that %s ends as it should",
+	      kind);
+	check(before.length == after.length && !memcmp(before.bytes, after.bytes, before.length) &&
+		      table_count(pid) == 0,
+	      "a child without a thread area that %s leaves the parent's table as it was", kind);
+}
+
 static void spawned(void)
 {
 	char name[] = "true", shell[] = "sh", option[] = "-c", command[] = "exit 9";
@@ -350,6 +381,8 @@ int main(int count, char **argument)
 	vforked("_exits", leave_by_exit, 3);
 	vforked("execs", leave_by_exec, 0);
 	vforked("fails to exec", leave_by_failed_exec, 5);
+	without_thread_area("just _exits", leave_by_exit, 3);
+	without_thread_area("just execs", leave_by_exec, 0);
 	clone_vm();
 	spawned();
 	if (!pthread_create(&thread, NULL, fork_in_thread, NULL))
