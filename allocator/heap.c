@@ -35,6 +35,8 @@
 #define PAGE_ALIGN ((size_t)4096)
 #define SMALL_ALIGN ((size_t)1 << PS_QUANTUM_SHIFT)
 
+static bool in_child; /* forked, of a process that had a heap */
+
 static uint8_t *origin_of(const void *pointer)
 {
 	return &ps_window.origin[((uintptr_t)pointer - ps_window.base) >> PS_QUANTUM_SHIFT];
@@ -243,6 +245,14 @@ static void refill(void *pointer, size_t bytes)
 				 ps_chunk_mapping(shared), -1, 0, &memory);
 }
 
+/* Is this a forked child, which has not counted it as served? Memory that lost its lock looks the same. */
+static bool was_served_by_parent(const void *pointer)
+{
+	return __builtin_expect(ps_granule_byte(ps_granule_of(pointer)) & PS_GRANULE_INHERITED,
+				0) &&
+	       in_child;
+}
+
 size_t ps_heap_retire(void *pointer, const char *call)
 {
 	uint8_t byte = 0;
@@ -254,7 +264,8 @@ size_t ps_heap_retire(void *pointer, const char *call)
 		not_a_block(pointer, call);
 	bytes = block_size(pointer);
 	ps_trace_free(pointer, bytes, entry_of(byte));
-	ps_count_freed(entry_of(byte), bytes);
+	if (!was_served_by_parent(pointer))
+		ps_count_freed(entry_of(byte), bytes);
 	return bytes;
 }
 
@@ -461,5 +472,6 @@ void ps_fork_child(void)
 	ps_foreign_fork_child();
 	ps_registration_fork_child();
 	ps_heap_fork_child();
+	in_child = true;
 	ps_thread.depth--;
 }

@@ -67,6 +67,13 @@ static void track(void *base, size_t length, enum ps_tracked_kind kind, unsigned
 			    length, base);
 }
 
+/* What was tracked is gone. What CUDA allocated itself was counted as served under its backend only. */
+static void count_ended(const struct ps_tracked *range)
+{
+	if (range->kind != PS_TRACKED_ALLOCATED || ps_config.backend == PS_BACKEND_CUDA)
+		ps_count_freed(range->entry, range->length);
+}
+
 /* The real allocation, tracked. It counts as served where that is all we were asked to do. */
 static int allocate_really(const struct ps_cuda_allocator *how, void **pointer, size_t size,
 			   unsigned flags)
@@ -198,7 +205,7 @@ static int end_tracked(int (*real)(void *pointer), int missing, void *pointer)
 	if (r != PS_CUDA_SUCCESS)
 		(void)ps_tracked_add(&range);
 	else
-		ps_count_freed(range.entry, range.length);
+		count_ended(&range);
 	return r;
 }
 
@@ -346,7 +353,7 @@ int ps_cuda_unregister(int (*real)(void *pointer), int missing, void *pointer, b
 		ps_foreign_unpin(pointer, range.length);
 		ps_thread.depth--;
 	}
-	ps_count_freed(range.entry, range.length);
+	count_ended(&range);
 	return PS_CUDA_SUCCESS;
 }
 
@@ -382,7 +389,7 @@ void ps_cuda_after_context_ended(ps_cu_context context)
 	if (passes())
 		return;
 	while (context != NULL && ps_tracked_remove_of((uintptr_t)context, &from, &range))
-		ps_count_freed(range.entry, range.length);
+		count_ended(&range);
 	ps_registration_cover_all();
 }
 
@@ -396,7 +403,7 @@ void ps_cuda_forget(const void *address, size_t length)
 		/* Whoever takes it out has it: another thread may be unregistering it just now. */
 		if (!ps_tracked_remove(base, &range))
 			continue;
-		ps_count_freed(range.entry, range.length);
+		count_ended(&range);
 		if (range.kind != PS_TRACKED_REGISTERED && range.kind != PS_TRACKED_BLOCK)
 			continue;
 		ps_thread.depth++;

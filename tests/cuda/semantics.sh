@@ -98,7 +98,7 @@ for cases in fallback register_fails; do
 	with "${settings[@]}" PINSHIM_STATS="$report" -- \
 		"$programs/semantics_fails_rt" $cases >/dev/null 2>&1
 	check "$cases: counted as that" jq -e '.entry_points.cudaHostAlloc | .served == 0 and
-		.fallback == .calls and .calls > 1 and .failed == 0 and .live_bytes == 0' "$report"
+		.fallback == .calls and .calls > 1 and .failed == 0 and .freed_bytes == 0' "$report"
 done
 
 # A driver without a device: the same as without a driver.

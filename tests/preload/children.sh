@@ -37,6 +37,8 @@ for kind in exit _exit exec idle clone; do
 	pid=$(sed -n "s/^$kind //p" "$TMP/pids")
 	check "the report of the child of kind $kind is a file with its process id" \
 		jq -e ".schema == 1 and .pid == $pid" "$TMP/json/$pid.json"
+	check "the child of kind $kind counts no block as freed that its parent was served" \
+		jq -e "[.entry_points[] | .freed_bytes <= .served_bytes] | all" "$TMP/json/$pid.json"
 done
 while read -r line; do
 	kind=${line% *} pid=${line##* }
