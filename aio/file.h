@@ -6,9 +6,11 @@
  *
  * Asking the kernel takes three system calls, so a context keeps answers, by descriptor. Whether one
  * is still true is told by counting the closings of each descriptor (close, dup2, dup3, close_range,
- * closefrom are interposed in process.c). A closing that nobody sees (by system call, or inside the
- * C library) leaves an old answer behind: the request is then served as the old file demanded, which
- * is right for any file, if not always the best; nothing here decides what is read or written.
+ * closefrom and fcntl, which changes flags, are interposed in process.c). A closing that nobody sees (by
+ * system call, or inside the C library) leaves an old answer behind: the request is then served as the old
+ * file demanded, which reads and writes the right data. Where nobody sees that O_APPEND is set (by system
+ * call, or by another process that shares the open file) requests of one batch may be appended in another
+ * order.
  */
 #include <stdatomic.h>
 #include <stdbool.h>

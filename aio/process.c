@@ -11,9 +11,11 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <mqueue.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <threads.h>
@@ -25,6 +27,7 @@
 #include "exec.h"
 #include "file.h"
 #include "life.h"
+#include "os.h"
 
 #define PUBLIC __attribute__((visibility("default")))
 
@@ -42,6 +45,7 @@ static struct {
 	int (*close)(int fd);
 	int (*dup2)(int from, int to);
 	int (*dup3)(int from, int to, int flags);
+	int (*fcntl)(int fd, int command, ...);
 	void (*_exit)(int status);
 	void (*quick_exit)(int status);
 } next;
@@ -63,6 +67,7 @@ static void resolve(void)
 		{ "close", &next.close },
 		{ "dup2", &next.dup2 },
 		{ "dup3", &next.dup3 },
+		{ "fcntl", &next.fcntl },
 		{ "_exit", &next._exit },
 		{ "quick_exit", &next.quick_exit },
 	};
@@ -199,6 +204,45 @@ PUBLIC int dup3(int from, int to, int flags)
 	result = next.dup3(from, to, flags);
 	ps_file_closed(to);
 	return result;
+}
+
+/*
+ * O_APPEND and O_DIRECT decide who serves a request. Any other descriptor may share the flags, so all are looked
+ * at again.
+ */
+static int control(int fd, int command, void *argument)
+{
+	const int before = command == F_SETFL ? ps_os_file_flags(fd) : 0;
+	int result;
+
+	if (next.fcntl == NULL)
+		resolve();
+	result = next.fcntl(fd, command, argument);
+	if (command == F_SETFL && result == 0 &&
+	    (before ^ (int)(intptr_t)argument) & (O_APPEND | O_DIRECT))
+		ps_file_closed_range(0, ~0u);
+	return result;
+}
+
+/* As the C library's own, which takes whatever comes for a pointer. */
+#define CONTROL(fd, command)                                                                       \
+	({                                                                                         \
+		va_list arguments;                                                                 \
+		void *argument;                                                                    \
+		va_start(arguments, command);                                                      \
+		argument = va_arg(arguments, void *);                                              \
+		va_end(arguments);                                                                 \
+		control(fd, command, argument);                                                    \
+	})
+
+PUBLIC int fcntl(int fd, int command, ...)
+{
+	return CONTROL(fd, command);
+}
+
+PUBLIC int fcntl64(int fd, int command, ...)
+{
+	return CONTROL(fd, command);
 }
 
 PUBLIC int close_range(unsigned first, unsigned last, int flags)

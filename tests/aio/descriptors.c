@@ -219,6 +219,48 @@ static void flags(void)
 	close(fd);
 }
 
+/* A batch of appends is there in its order, and so are buffered writes when io_submit() returns. */
+static void changed_flags(bool by_another)
+{
+	const char *who = by_another ? "by another descriptor" : "by itself";
+	int fd = file_with("first", SIZE, 1, O_DIRECT), other = by_another ? dup(fd) : fd;
+	struct iocb iocb[16], *list[16];
+	io_context_t context = context_for(16);
+	struct io_event event[16];
+	int status = fcntl(other, F_GETFL);
+	bool good = true;
+
+	watch("flags that change");
+	for (int round = 0; round < 20; round++) {
+		need(ftruncate(fd, BLOCK) == 0, "ftruncate");
+		need(fcntl(other, F_SETFL, status) == 0, "F_SETFL");
+		good = submit_blocks(context, fd, iocb, memory, BLOCK, 1, -1) == 1 &&
+		       reap(context, 1, event) == 1 && good;
+		need(fcntl(other, F_SETFL, status | O_APPEND) == 0, "F_SETFL");
+		for (int i = 1; i < 16; i++) {
+			fill_at(memory + (size_t)i * BLOCK, BLOCK, (uint64_t)i * BLOCK, 1);
+			io_prep_pwrite(&iocb[i], fd, memory + (size_t)i * BLOCK, BLOCK, 0);
+			list[i] = &iocb[i];
+		}
+		good = io_submit(context, 15, list + 1) == 15 && reap(context, 15, event) == 15 &&
+		       file_holds("first", (size_t)16 * BLOCK, 0, 1) && good;
+	}
+	check(good, "what was made to append %s appends in order", who);
+	need(fcntl(other, F_SETFL, status & ~O_DIRECT) == 0, "F_SETFL");
+	good = true;
+	for (int round = 0; round < 50; round++) {
+		fill_at(memory, SIZE, 0, (unsigned)round);
+		io_prep_pwrite(&iocb[0], fd, memory, SIZE, 0);
+		good = submit(context, &iocb[0]) == 1 &&
+		       file_holds("first", SIZE, 0, (unsigned)round) &&
+		       reap(context, 1, event) == 1 && good;
+	}
+	check(good, "what was made buffered %s is written when io_submit() returns", who);
+	if (by_another)
+		close(other);
+	close(fd);
+}
+
 /* The size that was known is no longer the file's. */
 static void resized(const struct way *way)
 {
@@ -354,8 +396,11 @@ int main(int argc, char **argv)
 			resized(way);
 		}
 	}
-	if (chosen(argc, argv, "flags"))
+	if (chosen(argc, argv, "flags")) {
 		flags();
+		changed_flags(false);
+		changed_flags(true);
+	}
 	if (chosen(argc, argv, "closing")) {
 		closing("close 3 to 1199", by_close, true);
 		closing("close_range", by_range, true);
