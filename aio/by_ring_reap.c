@@ -312,7 +312,7 @@ static void end_waiting(struct ps_context *context)
 int ps_by_ring_getevents(struct ps_context *context, long least, long most, struct io_event *events,
 			 struct timespec *timeout, const sigset_t *mask, bool *settled)
 {
-	const bool at_once = timeout != NULL && timeout->tv_sec <= 0 && timeout->tv_nsec <= 0;
+	const bool at_once = ps_deadline_is_now(timeout);
 	unsigned engine;
 	int error = 0;
 	long count;

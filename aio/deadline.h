@@ -16,14 +16,25 @@
 
 #define PS_NO_DEADLINE UINT64_MAX
 
-/* Nanoseconds of CLOCK_MONOTONIC; PS_NO_DEADLINE without a timeout, and for one of many years. */
+/* No time at all? The kernel looks at no more than the sum. */
+static inline bool ps_deadline_is_now(const struct timespec *timeout)
+{
+	return timeout != NULL && timeout->tv_sec <= 0 && timeout->tv_sec >= -INT32_MAX &&
+	       timeout->tv_sec * (int64_t)PS_SECOND + timeout->tv_nsec == 0;
+}
+
+/*
+ * Nanoseconds of CLOCK_MONOTONIC; PS_NO_DEADLINE without a timeout, for one of many years, and for a negative
+ * one, which the kernel's timers take for one of many years, too.
+ */
 static inline uint64_t ps_deadline_of(const struct timespec *timeout)
 {
-	if (timeout == NULL || timeout->tv_sec > INT32_MAX)
+	int64_t nanoseconds;
+
+	if (timeout == NULL || timeout->tv_sec > INT32_MAX || timeout->tv_sec < -INT32_MAX)
 		return PS_NO_DEADLINE;
-	if (timeout->tv_sec < 0)
-		return 0;
-	return ps_os_now() + (uint64_t)timeout->tv_sec * PS_SECOND + (uint64_t)timeout->tv_nsec;
+	nanoseconds = timeout->tv_sec * (int64_t)PS_SECOND + timeout->tv_nsec;
+	return nanoseconds < 0 ? PS_NO_DEADLINE : ps_os_now() + (uint64_t)nanoseconds;
 }
 
 /* Stores how long that is from now, which means nothing for PS_NO_DEADLINE. false where it has passed. */

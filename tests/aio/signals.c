@@ -82,6 +82,23 @@ static void interrupted(const struct way *way, io_context_t context, const char 
 		      "%s, %s: a signal%s ends io_pgetevents() without a mask", way->name, state,
 		      i ? ", handled with SA_RESTART," : "");
 	}
+	for (int i = 0; i < 3; i++) {
+		static const struct timespec negative[] = { { -1, 0 },
+							    { 0, -1 },
+							    { -1, 999999999 } };
+		struct timespec time = negative[i];
+		int got;
+
+		watch("a negative time");
+		signals(true);
+		got = io_getevents(context, 1, 4, event, &time);
+		signals(false);
+		check(got == -EINTR, "%s, %s: a negative time is waited for until a signal, %d",
+		      way->name, state, i);
+	}
+	watch("a negative second and a whole one");
+	gives("no time at all, in two parts",
+	      io_getevents(context, 1, 4, event, &(struct timespec){ -1, SECOND }));
 	watch("an ignored signal");
 	signal(SIGUSR1, SIG_IGN);
 	signals(true);
