@@ -55,7 +55,7 @@ static enum treatment treat(struct ps_context *context, const struct iocb *iocb,
 	const struct ps_file *file;
 
 	request->transfer.length = 0;
-	if ((uintptr_t)iocb < PS_IOCB_LOWEST ||
+	if (!ps_may_be_there(iocb) ||
 	    ps_transfer_of(iocb, &request->single, &request->transfer) < 0)
 		return PASS;
 	file = ps_file_get(&context->files, (int)iocb->aio_fildes);

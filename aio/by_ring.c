@@ -76,7 +76,7 @@ static bool read_transfer(struct ps_context *context, const struct iocb *iocb,
 static bool read_request(struct ps_context *context, const struct iocb *iocb,
 			 struct request *request)
 {
-	if ((uintptr_t)iocb < PS_IOCB_LOWEST || iocb->aio_reserved2 != 0 ||
+	if (!ps_may_be_there(iocb) || iocb->aio_reserved2 != 0 ||
 	    iocb->aio_flags & ~(uint32_t)IOCB_FLAG_IOPRIO || !priority_serves(iocb))
 		return false;
 	request->file = ps_file_get(&context->files, (int)iocb->aio_fildes);

@@ -320,6 +320,8 @@ int ps_by_ring_getevents(struct ps_context *context, long least, long most, stru
 	*settled = false;
 	if (least < 0 || least > most)
 		return -EINVAL;
+	if (most > 0 && !ps_may_be_there(events))
+		return least > 0 || ps_by_ring_in_flight(context) > 0 ? -EFAULT : 0;
 	count = ps_context_is_alone(context) && is_empty(context) ? 0
 								  : reap_all(context, most, events);
 	if (count == most || (count >= least && least > 0 && !at_once))

@@ -26,6 +26,7 @@
 #include "threads.h"
 
 #define BUCKETS 256
+#define AT_A_TIME 64 /* contexts that memory is got for */
 #define PAGE_SHIFT 12
 #define TRIES 100 /* of lock_soon(), for 10 ms */
 
@@ -51,21 +52,37 @@ static struct ps_context *find(aio_context_t id)
 	return id != 0 ? context : NULL;
 }
 
+/* Memory for a new one, of zeros: many at a time, for mappings are limited, and each context has one already. */
+static struct ps_context *take_memory(void)
+{
+	static struct ps_context *next;
+	static unsigned left;
+	void *memory;
+
+	if (left == 0) {
+		if (ps_os_mmap(NULL, AT_A_TIME * sizeof(*next), PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0, &memory) < 0)
+			return NULL;
+		next = memory;
+		left = AT_A_TIME;
+	}
+	left--;
+	return next++;
+}
+
 /* One that is not in use, or a new one; NULL where there is no memory. Lock: make. */
 static struct ps_context *make_context(aio_context_t id)
 {
 	_Atomic(struct ps_context *) *bucket = bucket_of(id);
 	struct ps_context *context = atomic_load(bucket);
-	void *memory;
 
 	while (context != NULL && atomic_load(&context->id) != 0)
 		context = context->next;
 	if (context != NULL)
 		return context;
-	if (ps_os_mmap(NULL, sizeof(*context), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-		       -1, 0, &memory) < 0)
+	context = take_memory();
+	if (context == NULL)
 		return NULL;
-	context = memory;
 	context->next = atomic_load(bucket);
 	atomic_store_explicit(bucket, context, memory_order_release);
 	return context;
@@ -358,8 +375,11 @@ int ps_context_submit(aio_context_t id, long count, struct iocb **iocbs)
 	bool for_kernel = true;
 	int accepted = 0, more = 0;
 
-	if (context == NULL || count <= 0 || iocbs == NULL)
+	if (context == NULL || count <= 0 || !ps_may_be_there(iocbs))
 		return ps_kernel_submit(id, count, iocbs);
+	/* The kernel looks at no more, either. */
+	if (count > (long)context->most)
+		count = (long)context->most;
 	if (ps_holds_any())
 		return submit_interrupting(context, id, count, iocbs);
 	if (ps_context_engine(context) != PS_ENGINE_KERNEL) {

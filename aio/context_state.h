@@ -18,7 +18,14 @@
 #include "repair.h"
 #include "ring.h"
 
-#define PS_IOCB_LOWEST 4096 /* no iocb lies below: the kernel says EFAULT */
+/*
+ * Can the program have something there? Not in the first page and not where the kernel is: it says EFAULT of
+ * that. What lies in between and is not mapped is not told from what is.
+ */
+static inline bool ps_may_be_there(const void *address)
+{
+	return (uintptr_t)address >= 4096 && (uintptr_t)address >> 48 == 0;
+}
 
 enum ps_engine {
 	PS_ENGINE_UNDECIDED,

@@ -115,6 +115,8 @@ static void batches(const struct way *way, io_context_t context)
 		bad.u.c.__pad3 = 1;
 		batch_with(way, context, "a reserved field that is not 0", &bad, place);
 		batch_with(way, context, "no request", NULL, place);
+		batch_with(way, context, "a request where the kernel is",
+			   (struct iocb *)(UINT64_MAX - 0x7effffff), place);
 		io_prep_pread(&bad, readable, memory, (size_t)-1, 0);
 		batch_with(way, context, "a length of -1", &bad, place);
 		io_prep_pread(&bad, readable, memory, BLOCK, -1);
@@ -137,6 +139,7 @@ static void counts(const struct way *way, io_context_t context)
 	watch("counts");
 	gives("submit 0", io_submit(context, 0, list));
 	gives("submit 0 from NULL", io_submit(context, 0, NULL));
+	gives("submit 1 from where the kernel is", io_submit(context, 1, (struct iocb **)-4096L));
 	gives("submit -1", io_submit(context, -1, list));
 	gives("submit LONG_MIN", io_submit(context, LONG_MIN, list));
 	gives("submit 1 from NULL", io_submit(context, 1, NULL));
@@ -147,6 +150,12 @@ static void counts(const struct way *way, io_context_t context)
 		      event[0].obj == &iocb && event[1].obj == &iocb && event[0].res == BLOCK &&
 		      event[1].res == BLOCK,
 	      "%s: a request that is twice in a batch is done twice", way->name);
+	watch("events for which there is no place");
+	need(submit(context, &iocb) == 1, "io_submit");
+	gives("an event to NULL", io_getevents(context, 1, 1, NULL, NULL));
+	gives("an event to where the kernel is",
+	      io_getevents(context, 1, 1, (struct io_event *)-4096L, NULL));
+	check(reap(context, 1, event) == 1, "%s: it is there afterwards", way->name);
 	close(fd);
 	free(memory);
 }
