@@ -24,10 +24,14 @@
 /* Status of a process that was ended for a bad setting: EX_CONFIG of sysexits.h. */
 #define EXIT_BAD_SETTING 78
 
-/* Present in programs built with these sanitizers, which bring an allocator of their own. */
+/*
+ * Present in programs built with these sanitizers, which bring an allocator of their own. The leak sanitizer takes
+ * for lost what only a block of ours points to.
+ */
 extern void __asan_init(void) __attribute__((weak));
 extern void __tsan_init(void) __attribute__((weak));
 extern void __msan_init(void) __attribute__((weak));
+extern void __lsan_init(void) __attribute__((weak));
 
 /* dlopen.S: what is left of the mode, and where it goes. */
 extern unsigned int ps_dlopen_mask;
@@ -73,7 +77,8 @@ static void read_settings(void)
  */
 static const char *malloc_obstacle(void)
 {
-	if (__asan_init != NULL || __tsan_init != NULL || __msan_init != NULL)
+	if (__asan_init != NULL || __tsan_init != NULL || __msan_init != NULL ||
+	    __lsan_init != NULL)
 		return "the program is built with a sanitizer that brings its own malloc: run a "
 		       "build without it";
 	if (!ps_malloc_is_ours())

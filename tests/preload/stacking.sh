@@ -96,6 +96,24 @@ else
 	skip "ASan" "no -fsanitize=address here"
 fi
 
+# What only a block of ours points to would be a leak to it.
+cat >"$TMP/leak.c" <<-'END'
+	#include <stdlib.h>
+	static char **table;
+	int main(void)
+	{
+		table = malloc(1 << 21);
+		for (int i = 0; i < 1000; i++)
+			table[i] = malloc(100);
+		return 0;
+	}
+END
+if compile "$TMP/leak" "$TMP/leak.c" -fsanitize=leak 2>"$TMP/compile.err" && "$TMP/leak" 2>/dev/null; then
+	said_once "leak sanitizer" sanitizer preload "${settings[@]}" -- "$TMP/leak"
+else
+	skip "leak sanitizer" "it does not work here without the shim"
+fi
+
 # Plug-ins with symbols of their own.
 mkdir "$TMP/plugins" "$TMP/neighbours"
 check "a plug-in is built" compile "$TMP/plugins/libplugin.so" "$parts/deepbind_library.c" \
