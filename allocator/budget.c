@@ -58,8 +58,9 @@ static const char *const remedies[PS_LIMITS] = {
 	[PS_LIMIT_HUGETLB] = "add pages with 'sysctl vm.nr_hugepages=N' (2 MiB each) and look at "
 			     "the hugetlb cgroup's limit, or use PINSHIM_HUGEPAGES=thp",
 	[PS_LIMIT_WINDOW] = "free pinned memory, or raise 'ulimit -v'",
-	[PS_LIMIT_KERNEL] = "raise 'sysctl vm.max_map_count' if it is ENOMEM with memory free, "
-			    "and look at the kernel's log",
+	[PS_LIMIT_KERNEL] = "with ENOMEM and memory free, raise 'sysctl vm.max_map_count' or "
+			    "'ulimit -d'; with ENOSYS, have the seccomp filter allow it; and "
+			    "look at the kernel's log",
 };
 
 /* Reads a file of /proc into buffer. 0; or -errno and an empty string. */

@@ -339,7 +339,11 @@ static void say_unpublished(int error)
 {
 	const char *hint = "mount a writable tmpfs there";
 
-	if (error == -ENOSPC || error == -ENOMEM)
+	if (error == -ENOSYS)
+		hint = "a seccomp filter forbids it: allow the system calls that pinshim(7) lists";
+	else if (error == -ENOMEM)
+		hint = "raise the limit on address space (ulimit -v), or make room there (see df)";
+	else if (error == -ENOSPC)
 		hint = "make room in it (see df), or mount it with a larger size";
 	else if (error == -EDQUOT)
 		hint = "this user's quota there is used up";
