@@ -141,7 +141,7 @@ $(1)/aio.a: $$(patsubst %.c,$(1)/%.o,$$(filter-out $$(AIO_ENTRY_SRCS),$$(AIO_SRC
 	$$(say) AR $$@
 	$$(Q)rm -f $$@ && $$(AR) rcs $$@ $$^
 
-$(1)/libpinshim-aio.so: $$(patsubst %,$(1)/%.o,$$(basename $$(AIO_SRCS) interpose/exec.c)) $(1)/allocator.a \
+$(1)/libpinshim-aio.so: $$(patsubst %,$(1)/%.o,$$(basename $$(AIO_SRCS) interpose/exec.c interpose/address_limit.c)) $(1)/allocator.a \
 		$$(wildcard aio/pinshim-aio.map) scripts/check-library
 	$$(say) LD $$@
 	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) $$(LIB_LDFLAGS) $(2) -Wl,-soname,$$(@F) \

@@ -22,6 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "address_limit.h"
 #include "context.h"
 #include "descriptor.h"
 #include "exec.h"
@@ -46,6 +47,9 @@ static struct {
 	int (*dup2)(int from, int to);
 	int (*dup3)(int from, int to, int flags);
 	int (*fcntl)(int fd, int command, ...);
+	int (*setrlimit)(__rlimit_resource_t resource, const struct rlimit *limit);
+	int (*prlimit)(pid_t pid, __rlimit_resource_t resource, const struct rlimit *limit,
+		       struct rlimit *old);
 	void (*_exit)(int status);
 	void (*quick_exit)(int status);
 } next;
@@ -68,6 +72,8 @@ static void resolve(void)
 		{ "dup2", &next.dup2 },
 		{ "dup3", &next.dup3 },
 		{ "fcntl", &next.fcntl },
+		{ "setrlimit", &next.setrlimit },
+		{ "prlimit", &next.prlimit },
 		{ "_exit", &next._exit },
 		{ "quick_exit", &next.quick_exit },
 	};
@@ -243,6 +249,21 @@ PUBLIC int fcntl(int fd, int command, ...)
 PUBLIC int fcntl64(int fd, int command, ...)
 {
 	return CONTROL(fd, command);
+}
+
+int ps_address_limit_next_setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
+{
+	if (next.setrlimit == NULL)
+		resolve();
+	return next.setrlimit(resource, limit);
+}
+
+int ps_address_limit_next_prlimit(pid_t pid, __rlimit_resource_t resource,
+				  const struct rlimit *limit, struct rlimit *old)
+{
+	if (next.prlimit == NULL)
+		resolve();
+	return next.prlimit(pid, resource, limit, old);
 }
 
 PUBLIC int close_range(unsigned first, unsigned last, int flags)

@@ -23,9 +23,7 @@
 
 struct ps_window ps_window = { .lock = PS_LOCK_INIT, .free_runs = PS_NO_RUN };
 
-/* Where the reservation begins and ends, for ps_window_release(). */
-static void *reservation;
-static size_t reservation_length;
+static void *reservation; /* where it begins, for ps_window_release() */
 
 static size_t page_up(size_t bytes)
 {
@@ -85,7 +83,6 @@ static int reserve(size_t size)
 	if (r < 0)
 		return r;
 	reservation = start;
-	reservation_length = total;
 	base = ((uintptr_t)start + PS_GRANULE - 1) & ~(PS_GRANULE - 1);
 	ps_window.origin = (uint8_t *)(base + size);
 	ps_window.run = (struct ps_run *)(base + size + origin_bytes);
@@ -95,6 +92,14 @@ static int reserve(size_t size)
 	return 0;
 }
 
+/* Reserved addresses count against RLIMIT_AS: most of it is the program's. */
+static size_t fitting(size_t size, uint64_t limit)
+{
+	while (size > limit / 4)
+		size /= 2;
+	return size;
+}
+
 int ps_window_reserve(uint64_t ram)
 {
 	size_t size = WINDOW_DEFAULT;
@@ -102,19 +107,61 @@ int ps_window_reserve(uint64_t ram)
 
 	while (size < (uint64_t)4 * ram && size < (size_t)1 << 45)
 		size *= 2;
-	/* Reserved addresses count against RLIMIT_AS: most of it is the program's. */
 	if (ps_os_address_limit(&limit) == 0)
-		while (size > limit / 4)
-			size /= 2;
+		size = fitting(size, limit);
 	for (; size >= WINDOW_MIN; size /= 2)
 		if (reserve(size) == 0)
 			return 0;
 	return -ENOMEM;
 }
 
+/* Gives addresses from..to back, by whole pages. */
+static void give_back(const void *notes, size_t from, size_t to)
+{
+	const uintptr_t begin = ((uintptr_t)notes + from + 4095) & ~(uintptr_t)4095;
+	const uintptr_t end = (uintptr_t)notes + to;
+
+	if (end > begin)
+		ps_os_munmap((void *)begin, end - begin);
+}
+
+void ps_window_fit(uint64_t limit)
+{
+	size_t size, before, after, used;
+
+	ps_lock(&ps_window.lock);
+	used = (size_t)atomic_load(&ps_window.frontier) << PS_GRANULE_SHIFT;
+	size = fitting(ps_window.size, limit) & -PS_GRANULE;
+	if (size < WINDOW_MIN)
+		size = WINDOW_MIN;
+	if (size < used)
+		size = used;
+	before = ps_window.size >> PS_GRANULE_SHIFT;
+	after = size >> PS_GRANULE_SHIFT;
+	if (after < before) {
+		/* Whoever looks without the lock finds nothing there in either case. */
+		__atomic_store_n(&ps_window.size, size, __ATOMIC_RELAXED);
+		give_back((void *)ps_window.base, size, before << PS_GRANULE_SHIFT);
+		give_back(ps_window.origin, after * ORIGINS_PER_GRANULE,
+			  before * ORIGINS_PER_GRANULE);
+		give_back(ps_window.run, after * sizeof(struct ps_run),
+			  page_up(before * sizeof(struct ps_run)));
+		give_back(ps_window.granule, after, page_up(before));
+		if (ps_window.committed > after)
+			ps_window.committed = (uint32_t)after;
+	}
+	ps_unlock(&ps_window.lock);
+}
+
 void ps_window_release(void)
 {
-	ps_os_munmap(reservation, reservation_length);
+	const size_t granules = ps_window.size >> PS_GRANULE_SHIFT;
+
+	/* In parts: what ps_window_fit() gave back between them may be others' by now. */
+	ps_os_munmap(reservation, ps_window.base + ps_window.size - (uintptr_t)reservation);
+	give_back(ps_window.origin, 0, granules * ORIGINS_PER_GRANULE);
+	give_back(ps_window.run, 0, granules * sizeof(struct ps_run));
+	give_back(ps_window.granule, 0, granules);
 	memset(&ps_window, 0, sizeof(ps_window));
 	ps_window.free_runs = PS_NO_RUN;
 }

@@ -147,6 +147,12 @@ int ps_window_reserve(uint64_t ram);
  */
 int ps_window_vacate(void *address, size_t length, int flags, void **start);
 
+/*
+ * The address space of the process was limited to so many bytes: gives back what is not used of the window, down to
+ * what would have been reserved under that limit. Takes the lock.
+ */
+void ps_window_fit(uint64_t limit);
+
 /* Gives the reservation back; only for unit tests, when nothing is pinned. */
 void ps_window_release(void);
 

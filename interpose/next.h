@@ -11,6 +11,7 @@
  */
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 /* X(name, result, parameters, arguments): of the malloc family, resolved first. */
@@ -60,6 +61,12 @@
 	X(_exit, void, (int status), (status))                                                     \
 	X(exit, void, (int status), (status))                                                      \
 	X(quick_exit, void, (int status), (status))                                                \
+	X(setrlimit, int, (__rlimit_resource_t resource, const struct rlimit *limit),              \
+	  (resource, limit))                                                                       \
+	X(prlimit, int,                                                                            \
+	  (pid_t pid, __rlimit_resource_t resource, const struct rlimit *limit,                    \
+	   struct rlimit *old),                                                                    \
+	  (pid, resource, limit, old))                                                             \
 	X(dlopen, void *, (const char *file, int mode), (file, mode))
 
 #define PS_NEXT_MEMBER(name, result, parameters, arguments) result(*name) parameters;

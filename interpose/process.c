@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "address_limit.h"
 #include "config.h"
 #include "counters.h"
 #include "exec.h"
@@ -139,6 +140,17 @@ int ps_exec_after(bool reported_for_it, int result)
 	atomic_store(&reported, NOT_YET);
 	errno = saved;
 	return result;
+}
+
+int ps_address_limit_next_setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
+{
+	return ps_next.setrlimit(resource, limit);
+}
+
+int ps_address_limit_next_prlimit(pid_t pid, __rlimit_resource_t resource,
+				  const struct rlimit *limit, struct rlimit *old)
+{
+	return ps_next.prlimit(pid, resource, limit, old);
 }
 
 int ps_exec_next_execve(const char *path, char *const argv[], char *const envp[])

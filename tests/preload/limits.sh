@@ -70,17 +70,46 @@ run_cases "small stack, LIMIT=16M" preload PINSHIM_MALLOC=64K- PINSHIM_LIMIT=16M
 	PINSHIM_STATS=off -- "$PROGRAMS/small_stack" 20
 echo >&"$holder"
 wait
-# A limit on addresses that is lowered below what is reserved before the heap is used first: then nothing more
-# can be mapped by anybody.
+# A limit on addresses that is lowered below what is reserved: that is given back, and the limit holds.
+cat >"$TMP/address.py" <<-'END'
+	import ctypes, resource, sys
+	before = bytearray(5500000)
+	resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+	after = [bytearray(5500000) for i in range(40)]
+	small = [bytearray(100000) for i in range(100)]
+	try:
+	    bytearray(1 << 30)
+	except MemoryError:
+	    print("refused")
+	print(sum(len(block) for block in [before] + after + small))
+END
+for ranges in 5M-6M 64K- 1G-; do
+	preload PINSHIM_MALLOC=$ranges PINSHIM_STATS=off -- python3 "$TMP/address.py" >"$TMP/out" 2>"$TMP/err"
+	check "addresses limited while it runs, $ranges: what fits is had, what does not is refused" test \
+		"$?,$(tr '\n' ' ' <"$TMP/out")" = "0,refused 235500000 "
+done
+LD_PRELOAD=$AIO_LIB PINSHIM_STATS=off python3 "$TMP/address.py" >"$TMP/out"
+check "addresses limited while it runs, libpinshim-aio.so alone" grep -q 235500000 "$TMP/out"
+cat >"$TMP/address.sh" <<-'END'
+	ulimit -v 8000000
+	text=$(head -c 3000000 /dev/zero | tr "\0" x)
+	echo ${#text}
+END
+{ preload PINSHIM_MALLOC=1M- PINSHIM_STATS=off -- bash "$TMP/address.sh" >"$TMP/out" 2>"$TMP/err"; } 2>/dev/null
+check "a shell that lowers ulimit -v goes on" test "$(<"$TMP/out")" = 3000000
+
+# Lowered in a way that nobody sees, before the heap is used first: then nothing more can be mapped by anybody.
 preload PINSHIM_MALLOC=5M-6M PINSHIM_STATS=off -- python3 -c '
-import resource
-resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+import ctypes, platform
+limit = (ctypes.c_uint64 * 2)(1 << 30, 1 << 30)
+number = 160 if platform.machine() == "x86_64" else 164
+assert ctypes.CDLL(None).syscall(number, 9, limit) == 0
 try:
     bytearray(5500000)
 except MemoryError:
     print("refused")
 ' >"$TMP/out" 2>"$TMP/err"
-check "addresses limited while it runs: it goes on" test "$?,$(<"$TMP/out")" = 0,refused
-check "addresses limited while it runs: one line says what was refused" test \
+check "addresses limited by system call: it goes on" test "$?,$(<"$TMP/out")" = 0,refused
+check "addresses limited by system call: one line says what was refused" test \
 	"$(message_count "$TMP/err"),$(message_count "$TMP/err" 'refused: mmap: Cannot allocate memory')" = 1,1
 finish

@@ -115,6 +115,32 @@ START_TEST(leaves_most_of_a_limit_on_addresses_to_the_program)
 }
 END_TEST
 
+/* What is used stays, and what is beyond it is taken no more. */
+START_TEST(fits_a_limit_that_is_lowered)
+{
+	const uint32_t all = (uint32_t)(GIB >> PS_GRANULE_SHIFT);
+	uint32_t first, second;
+	long before;
+
+	if (ps_window.size > 0)
+		ps_window_release();
+	before = pinned_proc_kb("status", "VmSize:");
+	pinned_new_window((size_t)64 * GIB);
+	ck_assert_int_eq(take(600, 1, &first), 0);
+	ps_window_fit(RLIM_INFINITY / 2);
+	ck_assert_uint_eq(ps_window.size, (size_t)64 * GIB);
+	ps_window_fit((uint64_t)8 * GIB);
+	ck_assert_uint_eq(ps_window.size, (size_t)2 * GIB);
+	ck_assert_int_lt(pinned_proc_kb("status", "VmSize:") - before, (long)(3 * GIB >> 10));
+	ck_assert_int_eq(take(all, 1, &second), -ENOMEM);
+	ck_assert_int_eq(take(2 * all - 600, 1, &second), 0);
+	give(second);
+	ps_window_fit(GIB);
+	ck_assert_uint_eq(ps_window.size, (size_t)2 * GIB);
+	give(first);
+}
+END_TEST
+
 START_TEST(halves_when_addresses_are_refused)
 {
 	pinned_new_window(SMALL_WINDOW);
@@ -390,6 +416,7 @@ static void add(TCase *tcase)
 	tcase_add_test(tcase, four_times_the_memory_of_a_large_machine);
 	tcase_add_test(tcase, largest_window);
 	tcase_add_test(tcase, halves_where_mmap_fails);
+	tcase_add_test(tcase, fits_a_limit_that_is_lowered);
 	tcase_add_test(tcase, halves_when_addresses_are_refused);
 	tcase_add_test(tcase, leaves_most_of_a_limit_on_addresses_to_the_program);
 	tcase_add_test(tcase, notes_beyond_the_frontier_stay_untouched);
