@@ -110,7 +110,7 @@ PUBLIC void *mmap64(void *address, size_t length, int protection, int flags, int
 /* One mremap(2) call; sizes in whole pages. */
 struct remap {
 	uintptr_t old;
-	size_t from;
+	size_t from; /* 0: shared memory gets a second mapping, and keeps the first */
 	size_t to;
 	int flags;
 	void *address; /* with MREMAP_FIXED */
@@ -175,7 +175,8 @@ static void *move_rest(const struct remap *remap)
 	uintptr_t end = remap->old + remap->from;
 	void *new;
 
-	forget(gone, end);
+	if (gone < end)
+		forget(gone, end);
 	new = ps_next.mremap((void *)remap->old, remap->from, remap->to, remap->flags,
 			     remap->address);
 	if (new != MAP_FAILED && ps_part_in_window(gone, end, &from, &to))
@@ -196,8 +197,8 @@ static void *remap_concerned(const struct remap *remap)
 		forget(target, target + remap->to);
 	}
 	/* The kernel would let shared memory grow into its neighbours in the chunk. */
-	return ps_heap_is_pinned((void *)remap->old, remap->from) ||
-			       ps_heap_is_shared((void *)remap->old, remap->from)
+	return remap->from && (ps_heap_is_pinned((void *)remap->old, remap->from) ||
+			       ps_heap_is_shared((void *)remap->old, remap->from))
 		       ? move_pinned(remap)
 		       : move_rest(remap);
 }
@@ -212,9 +213,10 @@ static bool remap_is_valid(void *old, size_t from, size_t to, struct remap *rema
 	if (remap->flags & ~known ||
 	    (remap->flags & ~MREMAP_MAYMOVE && !(remap->flags & MREMAP_MAYMOVE)) ||
 	    (remap->flags & MREMAP_DONTUNMAP && from != to) ||
-	    !ps_whole_pages(old, from, &remap->old, &end) || (uintptr_t)remap->address % page)
+	    !ps_whole_pages(old, from ? from : 1, &remap->old, &end) ||
+	    (uintptr_t)remap->address % page)
 		return false;
-	remap->from = end - remap->old;
+	remap->from = from ? end - remap->old : 0;
 	remap->to = (to + page - 1) & -page;
 	return remap->to >= to && remap->to;
 }

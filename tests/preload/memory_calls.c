@@ -558,6 +558,29 @@ static void heap_mremap(void)
 	check(munmap(block, size) == 0 && !accessible(block), "heap: which is unmapped");
 }
 
+/* An old size of 0 makes a second mapping of shared memory, here where malloc gave a block. */
+static void heap_under_a_second_mapping(size_t size)
+{
+	bool pinned;
+	char *block = heap_block(size, &pinned), *shared;
+	int fd = a_file(4 * PAGE, 'f');
+
+	shared = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	check(mremap(shared, 0, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, block) == block &&
+		      all(block, 4 * PAGE, 'f') && all(shared, 4 * PAGE, 'f'),
+	      "%zu: mremap makes a second mapping of shared memory over a block", size);
+	check(unclaimed(block, 4 * PAGE), "%zu: and it is not claimed", size);
+	free(block);
+	for (int i = 0; i < 4; i++) {
+		block = heap_block(size, &pinned);
+		if (i % 2)
+			free(block);
+	}
+	check(all(shared, 4 * PAGE, 'f'), "%zu: freed, later blocks do not write to it", size);
+	munmap(shared, 4 * PAGE);
+	close(fd);
+}
+
 static void own_locks(void)
 {
 	bool pinned;
@@ -743,6 +766,8 @@ int main(int argc, char **argv)
 	check(in_child(freed_with_a_hole, NULL) == 0, "freed with a hole, later blocks are whole");
 	heap_noreplace();
 	heap_mremap();
+	heap_under_a_second_mapping(BLOCK);
+	heap_under_a_second_mapping(40 * BLOCK);
 	own_locks();
 	own_advice();
 	own_mappings();
