@@ -230,8 +230,8 @@ _Noreturn static void not_a_block(const void *pointer, const char *call)
 }
 
 /*
- * The program may have left in the block what it mapped over it, a file or nothing at all: the next
- * one who gets the block must find memory. Should that fail nothing can be done.
+ * The program may have left in a block what it mapped over it, a file or nothing at all: whoever gets these
+ * bytes of it next must find memory. Pages that are not all theirs stay. Should it fail nothing can be done.
  */
 static void refill(void *pointer, size_t bytes)
 {
@@ -344,6 +344,14 @@ size_t ps_heap_usable(void *pointer, const char *call)
 	return block_size(pointer);
 }
 
+/* What is cut off goes back as it is, and to another thread at once, so it is refilled before. */
+static size_t resize_small(void *pointer, size_t size, size_t has)
+{
+	if (size < has && ps_granule_byte(ps_granule_of(pointer)) & PS_GRANULE_REPLACED)
+		refill((char *)pointer + size, has - size);
+	return ps_arena_resize(pointer, size);
+}
+
 static size_t resize_large(void *pointer, size_t size)
 {
 	const uint32_t first = ps_granule_of(pointer);
@@ -370,7 +378,7 @@ bool ps_heap_resize(void *pointer, size_t size, const char *call)
 	if (is_large(pointer))
 		to = resize_large(pointer, size);
 	else
-		to = size < PS_LARGE ? ps_arena_resize(pointer, size) : from;
+		to = size < PS_LARGE ? resize_small(pointer, size, from) : from;
 	if (to != from) {
 		ps_count_resized(entry, size, from, to);
 		ps_trace_resize(pointer, from, to, entry);

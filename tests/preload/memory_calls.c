@@ -502,6 +502,27 @@ static int freed_with_a_hole(char *unused)
 	return 0;
 }
 
+/* What realloc cuts off a block is the heap's again, whatever the program has put there. */
+static void heap_cut_off_under_a_file(size_t size)
+{
+	bool pinned;
+	char *block = heap_block(size, &pinned), *later[8], *rest;
+	int fd = a_file(size / 4, 'f');
+
+	check(mmap(block + size / 2, size / 4, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+		   0) == block + size / 2,
+	      "%zu: a file is mapped into the end of a block", size);
+	rest = realloc(block, size / 2);
+	for (int i = 0; i < 8; i++)
+		later[i] = heap_block(size / 4, &pinned);
+	check(all(rest, size / 2, 'x') && file_is(fd, size / 4, 'f'),
+	      "%zu: cut off by realloc, later blocks do not write to the file", size);
+	for (int i = 0; i < 8; i++)
+		free(later[i]);
+	free(rest);
+	close(fd);
+}
+
 static void heap_noreplace(void)
 {
 	bool pinned;
@@ -764,6 +785,8 @@ int main(int argc, char **argv)
 	heap_freed_under_a_file(BLOCK);
 	heap_freed_under_a_file(40 * BLOCK);
 	check(in_child(freed_with_a_hole, NULL) == 0, "freed with a hole, later blocks are whole");
+	heap_cut_off_under_a_file(BLOCK);
+	heap_cut_off_under_a_file(40 * BLOCK);
 	heap_noreplace();
 	heap_mremap();
 	heap_under_a_second_mapping(BLOCK);
