@@ -321,8 +321,9 @@ static void forget_lock(uint32_t first)
 	ps_trace_unpin((uintptr_t)ps_granule_address(first), bytes_of(count),
 		       table_flags(ps_window.granule[first]), began);
 	ps_window_mark(first, count,
-		       (ps_window.granule[first] & PS_GRANULE_STATE) |
-			       (ps_window.granule[first] & PS_GRANULE_HEAP) | PS_GRANULE_INHERITED);
+		       (ps_window.granule[first] &
+			(PS_GRANULE_STATE | PS_GRANULE_HEAP | PS_GRANULE_CHANGED)) |
+			       PS_GRANULE_INHERITED);
 }
 
 /* Locks a chunk again after the program unlocked everything. Window's lock held. false: it is lost. */
@@ -630,27 +631,47 @@ void ps_chunk_merge(uint32_t first, uint32_t second)
 	ps_window_mark(first, run->count, byte);
 }
 
-static void mark_replaced(uint32_t first)
+static bool is_in_use(uint8_t byte)
 {
-	const uint8_t state = ps_window.granule[first] & PS_GRANULE_STATE;
+	const uint8_t state = byte & PS_GRANULE_STATE;
 
-	if (ps_window.granule[first] & PS_GRANULE_LOCKED)
-		forget_lock(first);
-	if (state == PS_GRANULE_SLAB || state == PS_GRANULE_LARGE)
-		ps_window_mark(first, ps_window.run[first].count,
-			       ps_window.granule[first] | PS_GRANULE_REPLACED);
+	return state == PS_GRANULE_SLAB || state == PS_GRANULE_LARGE;
+}
+
+/* Marks the chunks that reach into granules [from, to] as changed, and not locked if replaced. */
+static void mark_changed(uint32_t from, uint32_t to, bool replaced)
+{
+	ps_lock(&ps_window.lock);
+	for (uint32_t i = 0; i < atomic_load(&ps_window.frontier); i = next_run(i)) {
+		if (next_run(i) <= from || i > to)
+			continue;
+		if (replaced && ps_window.granule[i] & PS_GRANULE_LOCKED)
+			forget_lock(i);
+		if (is_in_use(ps_window.granule[i]))
+			ps_window_mark(i, ps_window.run[i].count,
+				       ps_window.granule[i] | PS_GRANULE_CHANGED);
+	}
+	ps_unlock(&ps_window.lock);
 }
 
 void ps_chunk_replaced(const void *address, size_t length)
 {
-	const uint32_t from = ps_granule_of(address);
+	mark_changed(ps_granule_of(address), ps_granule_of((const char *)address + length - 1),
+		     true);
+}
+
+void ps_chunk_changed(const void *address, size_t length)
+{
 	const uint32_t to = ps_granule_of((const char *)address + length - 1);
 
-	ps_lock(&ps_window.lock);
-	for (uint32_t i = 0; i < atomic_load(&ps_window.frontier); i = next_run(i))
-		if (next_run(i) > from && i <= to)
-			mark_replaced(i);
-	ps_unlock(&ps_window.lock);
+	for (uint32_t i = ps_granule_of(address); i <= to; i++) {
+		const uint8_t byte = ps_granule_byte(i);
+
+		if (is_in_use(byte) && !(byte & PS_GRANULE_CHANGED)) {
+			mark_changed(i, to, false);
+			break;
+		}
+	}
 }
 
 unsigned ps_chunk_relock(void)

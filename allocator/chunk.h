@@ -93,6 +93,13 @@ void ps_chunk_merge(uint32_t first, uint32_t second);
 void ps_chunk_replaced(const void *address, size_t length);
 
 /*
+ * The program is about to change how [address, address+length) of the window may be used, by its protection or
+ * by advice that stays: the chunks there stay as they are, but for PS_GRANULE_CHANGED. Window's lock not held;
+ * not taken where all of them have it.
+ */
+void ps_chunk_changed(const void *address, size_t length);
+
+/*
  * Locks every chunk again; those that cannot be are withdrawn, and counted in the result. Window's
  * lock not held.
  */

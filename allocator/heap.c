@@ -230,19 +230,28 @@ _Noreturn static void not_a_block(const void *pointer, const char *call)
 }
 
 /*
- * The program may have left in a block what it mapped over it, a file or nothing at all: whoever gets these
- * bytes of it next must find memory. Pages that are not all theirs stay. Should it fail nothing can be done.
+ * The program may have left in a block what it mapped over it, a file or nothing at all, or memory that it may
+ * not write to or that forked children do not get: whoever gets these bytes of it next must find memory. What
+ * is locked keeps its pages, which a driver may hold and children share. Pages that are not all of these bytes
+ * are left alone. byte is that of the block's granules. Should it fail nothing can be done.
  */
-static void refill(void *pointer, size_t bytes)
+static void restore(void *pointer, size_t bytes, uint8_t byte)
 {
 	const uintptr_t base = ((uintptr_t)pointer + 4095) & ~(uintptr_t)4095;
 	const uintptr_t end = ((uintptr_t)pointer + bytes) & ~(uintptr_t)4095;
-	const bool shared = ps_granule_byte(ps_granule_of(pointer)) & PS_GRANULE_SHARED;
-	void *memory;
+	void *memory = (void *)base;
 
-	if (base < end)
-		(void)ps_os_mmap((void *)base, end - base, PROT_READ | PROT_WRITE,
-				 ps_chunk_mapping(shared), -1, 0, &memory);
+	if (base >= end)
+		return;
+	if (!(byte & PS_GRANULE_LOCKED)) {
+		(void)ps_os_mmap(memory, end - base, PROT_READ | PROT_WRITE,
+				 ps_chunk_mapping(byte & PS_GRANULE_SHARED), -1, 0, &memory);
+		return;
+	}
+	(void)ps_os_mprotect(memory, end - base, PROT_READ | PROT_WRITE);
+	(void)ps_os_madvise(memory, end - base, MADV_DOFORK);
+	(void)ps_os_madvise(memory, end - base, MADV_KEEPONFORK);
+	(void)ps_os_madvise(memory, end - base, MADV_DODUMP);
 }
 
 /* Is this a forked child, which has not counted it as served? Memory that lost its lock looks the same. */
@@ -307,13 +316,15 @@ static void settle(size_t freed)
 /* Of a block of so many bytes. */
 static void reclaim(void *pointer, size_t bytes)
 {
+	const uint8_t byte = ps_granule_byte(ps_granule_of(pointer));
+
 	ps_thread.depth++;
-	if (is_large(pointer)) {
+	if (byte & PS_GRANULE_CHANGED)
+		restore(pointer, bytes, byte);
+	if ((byte & PS_GRANULE_STATE) == PS_GRANULE_LARGE) {
 		ps_large_free(ps_granule_of(pointer));
 		ps_arena_ask_again();
 	} else {
-		if (ps_granule_byte(ps_granule_of(pointer)) & PS_GRANULE_REPLACED)
-			refill(pointer, bytes);
 		ps_arena_free(pointer);
 		settle(bytes);
 	}
@@ -344,14 +355,6 @@ size_t ps_heap_usable(void *pointer, const char *call)
 	return block_size(pointer);
 }
 
-/* What is cut off goes back as it is, and to another thread at once, so it is refilled before. */
-static size_t resize_small(void *pointer, size_t size, size_t has)
-{
-	if (size < has && ps_granule_byte(ps_granule_of(pointer)) & PS_GRANULE_REPLACED)
-		refill((char *)pointer + size, has - size);
-	return ps_arena_resize(pointer, size);
-}
-
 static size_t resize_large(void *pointer, size_t size)
 {
 	const uint32_t first = ps_granule_of(pointer);
@@ -368,6 +371,7 @@ bool ps_heap_resize(void *pointer, size_t size, const char *call)
 {
 	const size_t from = ps_heap_usable(pointer, call);
 	const enum pinshim_entry_point entry = ps_heap_entry(pointer);
+	uint8_t byte;
 	size_t to;
 
 	/* That is where a child of a raw clone() notices what it is. */
@@ -375,10 +379,14 @@ bool ps_heap_resize(void *pointer, size_t size, const char *call)
 	if (size == 0 || size > ps_window.size || ps_heap_is_inherited(pointer))
 		return false;
 	ps_thread.depth++;
+	byte = ps_granule_byte(ps_granule_of(pointer));
+	/* What is cut off goes back as it is, and to another thread at once. */
+	if (size < from && byte & PS_GRANULE_CHANGED)
+		restore((char *)pointer + size, from - size, byte);
 	if (is_large(pointer))
 		to = resize_large(pointer, size);
 	else
-		to = size < PS_LARGE ? resize_small(pointer, size, from) : from;
+		to = size < PS_LARGE ? ps_arena_resize(pointer, size) : from;
 	if (to != from) {
 		ps_count_resized(entry, size, from, to);
 		ps_trace_resize(pointer, from, to, entry);
@@ -444,6 +452,11 @@ void ps_heap_relock(void)
 void ps_heap_replaced(const void *address, size_t length)
 {
 	ps_chunk_replaced(address, length);
+}
+
+void ps_heap_changed(const void *address, size_t length)
+{
+	ps_chunk_changed(address, length);
 }
 
 void ps_heap_fork_prepare(void)

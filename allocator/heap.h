@@ -93,6 +93,12 @@ void ps_heap_relock(void);
 void ps_heap_replaced(const void *address, size_t length);
 
 /*
+ * The program is about to change the protection of what lies there, or to give advice on it that stays: blocks
+ * that are freed there get theirs back. Call before it changes.
+ */
+void ps_heap_changed(const void *address, size_t length);
+
+/*
  * For pthread_atfork; they call jemalloc's handlers too. In the child every chunk is unlocked and unpublished, and new blocks come from new chunks.
  */
 void ps_heap_fork_prepare(void);

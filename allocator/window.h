@@ -36,8 +36,9 @@ enum ps_granule {
 	PS_GRANULE_INHERITED =
 		0x20, /* not locked by this process, not counted: its parent's, or it lost its lock */
 	PS_GRANULE_HUGE = 0x40, /* in a huge page */
-	PS_GRANULE_REPLACED =
-		0x80, /* the program has mapped something else somewhere in the chunk */
+	PS_GRANULE_CHANGED =
+		0x80, /* the program has changed mappings somewhere in the chunk: if that is still
+		       * locked, their protection or advice alone, else what is mapped too */
 };
 
 #define PS_NO_RUN UINT32_MAX

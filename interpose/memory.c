@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The program's own locks and advice: mlock(2) and its kin, madvise(2).
+ * The program's own locks, advice and protection: mlock(2) and its kin, madvise(2), mprotect(2).
  *
  * A chunk's lock is ours: the program's calls neither make nor undo it, and pages of a chunk never
  * move, because a driver or an io_uring may hold them. The rest of a range, and every range that has
@@ -375,6 +375,21 @@ static int advise_rest(void *address, size_t length, int advice)
 	return result < 0 ? result : gap.hole;
 }
 
+/* Does it say how memory is to be used from now on, so that the next block there would be used so too? */
+static bool outlives_block(int advice)
+{
+	return advice == MADV_DONTFORK || advice == MADV_WIPEONFORK || advice == MADV_DONTDUMP;
+}
+
+/* What the program is about to set on these pages must go with the blocks that it sets it on. */
+static void note_change(uintptr_t base, uintptr_t end)
+{
+	uintptr_t from, to;
+
+	if (ps_part_in_window(base, end, &from, &to))
+		ps_heap_changed((void *)from, to - from);
+}
+
 static NOINLINE int advise_concerned(void *address, size_t length, int advice)
 {
 	enum meaning meaning = meaning_of(advice);
@@ -386,6 +401,8 @@ static NOINLINE int advise_concerned(void *address, size_t length, int advice)
 	/* A forked child has not locked it, but its parent has (EINVAL, madvise(2)). */
 	if (advice == MADV_REMOVE && ps_heap_is_shared(address, length))
 		return ps_answer(-EINVAL);
+	if (outlives_block(advice))
+		note_change(base, end);
 	return ps_answer(each_part(base, end, pinned, advise_rest, advice));
 }
 
@@ -394,4 +411,40 @@ PUBLIC int madvise(void *address, size_t length, int advice)
 	if (ps_concerned(address, length))
 		return advise_concerned(address, length, advice);
 	return ps_next.madvise(address, length, advice);
+}
+
+/* What is readable and writable is as it was at first, unless it had been changed before. */
+static NOINLINE void note_protection(const void *address, size_t length, int protection)
+{
+	uintptr_t base, end;
+
+	if (protection != (PROT_READ | PROT_WRITE) && !ps_inside() &&
+	    ps_whole_pages(address, length, &base, &end))
+		note_change(base, end);
+}
+
+PUBLIC int mprotect(void *address, size_t length, int protection)
+{
+	if (unlikely(ps_reaches_window(address, length)))
+		note_protection(address, length, protection);
+	return ps_next.mprotect(address, length, protection);
+}
+
+/* A key, but for that which all memory has at first, is undone by mapping the memory anew. */
+static NOINLINE void note_key(const void *address, size_t length, int protection, int key)
+{
+	uintptr_t base, end, from, to;
+
+	if (key <= 0)
+		note_protection(address, length, protection);
+	else if (!ps_inside() && ps_whole_pages(address, length, &base, &end) &&
+		 ps_part_in_window(base, end, &from, &to))
+		ps_heap_replaced((void *)from, to - from);
+}
+
+PUBLIC int pkey_mprotect(void *address, size_t length, int protection, int key)
+{
+	if (unlikely(ps_reaches_window(address, length)))
+		note_key(address, length, protection, key);
+	return ps_next.pkey_mprotect(address, length, protection, key);
 }

@@ -37,6 +37,10 @@
 	X(mlockall, int, (int flags), (flags))                                                     \
 	X(munlockall, int, (void), ())                                                             \
 	X(madvise, int, (void *address, size_t length, int advice), (address, length, advice))     \
+	X(mprotect, int, (void *address, size_t length, int protection),                           \
+	  (address, length, protection))                                                           \
+	X(pkey_mprotect, int, (void *address, size_t length, int protection, int key),             \
+	  (address, length, protection, key))                                                      \
 	X(munmap, int, (void *address, size_t length), (address, length))                          \
 	X(mmap, void *,                                                                            \
 	  (void *address, size_t length, int protection, int flags, int fd, off_t offset),         \

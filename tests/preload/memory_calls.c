@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -502,6 +503,99 @@ static int freed_with_a_hole(char *unused)
 	return 0;
 }
 
+/* Later blocks can be written to and are inherited, whatever the program set on a block that it freed. */
+static int written_after(int protection, size_t size, size_t cut_off)
+{
+	bool pinned;
+	char *block = heap_block(size, &pinned);
+
+	if (mprotect(block + size - 16 * PAGE, 8 * PAGE, protection) ||
+	    !still_pinned(block, size, pinned))
+		return 1;
+	if (cut_off) {
+		char *rest = realloc(block, size - cut_off);
+
+		if (!all(rest, size - cut_off, 'x'))
+			return 3;
+	} else {
+		free(block);
+	}
+	for (int i = 0; i < 4; i++) {
+		char *later = heap_block(size, &pinned), *half = heap_block(size / 2, &pinned);
+
+		if (!all(later, size, 'x') || !all(half, size / 2, 'x'))
+			return 2;
+		if (i % 2)
+			free(later);
+	}
+	return 0;
+}
+
+static int written_after_none(char *size)
+{
+	return written_after(PROT_NONE, (size_t)size, 0);
+}
+
+static int written_after_read(char *size)
+{
+	return written_after(PROT_READ, (size_t)size, 0);
+}
+
+static int written_after_key(char *size)
+{
+	bool pinned;
+	char *block = heap_block((size_t)size, &pinned);
+
+	if (pkey_mprotect(block + PAGE, PAGE, PROT_NONE, -1))
+		return 1;
+	free(block);
+	return all(heap_block((size_t)size, &pinned), (size_t)size, 'x') ? 0 : 2;
+}
+
+static int written_after_cut_off(char *size)
+{
+	return written_after(PROT_READ, (size_t)size, (size_t)size / 2);
+}
+
+static void heap_protected(size_t size)
+{
+	char *as_block = (char *)size;
+
+	check(in_child(written_after_none, as_block) == 0,
+	      "%zu: freed under PROT_NONE, later blocks are whole", size);
+	check(in_child(written_after_read, as_block) == 0,
+	      "%zu: freed under PROT_READ, later blocks are whole", size);
+	check(in_child(written_after_key, as_block) == 0,
+	      "%zu: freed after pkey_mprotect, later blocks are whole", size);
+	check(in_child(written_after_cut_off, as_block) == 0,
+	      "%zu: cut off under PROT_READ, later blocks are whole", size);
+}
+
+static void heap_advice_and_free(size_t size)
+{
+	static const struct {
+		int advice;
+		const char *name;
+	} lasting[] = {
+		{ MADV_DONTFORK, "MADV_DONTFORK" },
+		{ MADV_WIPEONFORK, "MADV_WIPEONFORK" },
+	};
+	bool pinned;
+
+	for (size_t i = 0; i < sizeof(lasting) / sizeof(*lasting); i++) {
+		char *block = heap_block(size, &pinned), *later;
+
+		check(madvise(block, size, lasting[i].advice) == 0 &&
+			      still_pinned(block, size, pinned),
+		      "%zu: %s: 0", size, lasting[i].name);
+		free(block);
+		later = heap_block(size, &pinned);
+		check(in_child(touch, later) == 1, "%zu: freed after %s, a child has the next one",
+		      size, lasting[i].name);
+		free(later);
+	}
+}
+
 /* What realloc cuts off a block is the heap's again, whatever the program has put there. */
 static void heap_cut_off_under_a_file(size_t size)
 {
@@ -771,6 +865,8 @@ int main(int argc, char **argv)
 		everything_locked();
 		return check_end();
 	}
+	/* The C library, too, has a mapping for each block, which goes when the block is freed. */
+	mallopt(M_MMAP_THRESHOLD, 64 << 10);
 	keep = malloc(2 * BLOCK); /* the heap exists before anything else is asked */
 	heap_locks();
 	heap_munlockall();
@@ -779,6 +875,10 @@ int main(int argc, char **argv)
 	heap_dontneed();
 	heap_advice();
 	heap_and_fork();
+	heap_protected(BLOCK);
+	heap_protected(40 * BLOCK);
+	heap_advice_and_free(BLOCK);
+	heap_advice_and_free(40 * BLOCK);
 	heap_munmap(BLOCK);
 	heap_munmap(40 * BLOCK);
 	heap_ring();

@@ -219,6 +219,32 @@ static void pages_stay(void)
 	status_of(child);
 }
 
+/* The memory keeps its pages, which a device has, and its object, which children share. */
+static void set_on_a_block_and_freed(size_t size)
+{
+	char *set = get(size, 1), *later;
+	const uint64_t before = frame(set);
+	bool stays;
+	pid_t child;
+
+	check(mprotect(set, size, PROT_READ) == 0 && madvise(set, size, MADV_DONTFORK) == 0 &&
+		      pinshim_is_pinned(set, size),
+	      "%zu: a block is made read-only and kept from children", size);
+	release(set);
+	later = get(size, 2);
+	stays = later == set && frame(later) == before;
+	child = fork();
+	if (child == 0) {
+		later[0] ^= 1;
+		_exit(0);
+	}
+	check(status_of(child) == 0 && (later[0] ^= 1, filled(later, size, size, 2)),
+	      "%zu: freed, the next one is shared with children", size);
+	/* Of a larger one the whole chunk may have gone, and the device's hold on it before. */
+	check(stays || size > MIB, "%zu: and its pages are those that a device has", size);
+	release(later);
+}
+
 static void nothing_is_copied(void)
 {
 	int ring = hold(block[0], size_of(0)), results[2];
@@ -460,6 +486,8 @@ int main(void)
 		block[i] = get(size_of(i), (unsigned char)i);
 	both_see_what_is_written();
 	pages_stay();
+	set_on_a_block_and_freed(MIB);
+	set_on_a_block_and_freed(24 * MIB);
 	nothing_is_copied();
 	child_leaves_the_parents_alone("a child", forks);
 	child_leaves_the_parents_alone("a child of a raw clone()", clones);

@@ -22,7 +22,7 @@
 #include "populate.h"
 #include "table.h"
 
-#define NOT_OURS (PS_GRANULE_LARGE | PS_GRANULE_INHERITED | PS_GRANULE_REPLACED)
+#define NOT_OURS (PS_GRANULE_LARGE | PS_GRANULE_INHERITED | PS_GRANULE_CHANGED)
 
 static struct ps_refusal why;
 
@@ -522,6 +522,34 @@ START_TEST(replaced)
 }
 END_TEST
 
+/* What is only protected otherwise stays locked; that it was is not forgotten with the lock. */
+START_TEST(changed)
+{
+	uint32_t a, b;
+
+	ck_assert_int_eq(new_chunk(2, &a), 0);
+	ck_assert_int_eq(new_chunk(2, &b), 0);
+	ps_chunk_changed((char *)ps_granule_address(b) - 1, 1);
+	ck_assert(ps_window.granule[a] & PS_GRANULE_CHANGED);
+	ck_assert(!(ps_window.granule[b] & PS_GRANULE_CHANGED));
+	ps_chunk_changed((char *)ps_granule_address(0), ps_window.size);
+	for (uint32_t i = a; i < b + 2; i++)
+		ck_assert_uint_eq(ps_window.granule[i] & (PS_GRANULE_CHANGED | PS_GRANULE_LOCKED),
+				  PS_GRANULE_CHANGED | PS_GRANULE_LOCKED);
+	pinned_check();
+	ps_fault_set(PS_OS_MLOCK, 1, 2, ENOMEM);
+	ck_assert_uint_eq(ps_chunk_relock(), 2);
+	ps_fault_clear();
+	ck_assert_uint_eq(ps_window.granule[a], NOT_OURS);
+	release(a);
+	release(b);
+	ck_assert_int_eq(new_chunk(2, &a), 0);
+	ck_assert(!(ps_window.granule[a] & PS_GRANULE_CHANGED));
+	release(a);
+	pinned_check_nothing();
+}
+END_TEST
+
 START_TEST(relock)
 {
 	uint32_t a, b;
@@ -949,6 +977,7 @@ static void add(TCase *tcase)
 	tcase_add_test(tcase, hugetlb_pool_is_empty);
 	tcase_add_test(tcase, hugetlb);
 	tcase_add_test(tcase, replaced);
+	tcase_add_test(tcase, changed);
 	tcase_add_test(tcase, relock);
 	tcase_add_test(tcase, merge_of_locked_and_not);
 	tcase_add_test(tcase, racing_failures_lose_no_addresses);
