@@ -122,7 +122,10 @@ static bool stays(const struct remap *remap)
 	return !(remap->flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) && remap->to <= remap->from;
 }
 
-/* Pinned memory that moves is copied: neither its pages nor its addresses may leave the window. */
+/*
+ * Pinned memory that moves is copied: neither its pages nor its addresses may leave the window. It is readable
+ * and writable.
+ */
 static int copy_out(const struct remap *remap, void **result)
 {
 	const int fixed = (remap->flags & MREMAP_FIXED) ? MAP_FIXED : 0;
@@ -147,28 +150,7 @@ static int copy_out(const struct remap *remap, void **result)
 	return unmap(remap->old, end);
 }
 
-/* mremap(2) of pinned memory. */
-static void *move_pinned(const struct remap *remap)
-{
-	const uintptr_t end = remap->old + remap->from;
-	void *result = (void *)remap->old;
-	int error = 0;
-
-	if (!ps_maps_allow(result, remap->from, PROT_READ)) {
-		error = -EFAULT;
-	} else if (!stays(remap)) {
-		error = copy_out(remap, &result);
-	} else if (remap->to < remap->from) {
-		forget(remap->old + remap->to, end);
-		error = unmap(remap->old + remap->to, end);
-	}
-	if (error == 0)
-		return result;
-	errno = -error;
-	return MAP_FAILED;
-}
-
-/* mremap(2) of what is not pinned memory of the window. Addresses that it leaves there stay ours. */
+/* mremap(2) by the kernel. Addresses that it leaves there stay ours. */
 static void *move_rest(const struct remap *remap)
 {
 	uintptr_t gone = stays(remap) ? remap->old + remap->to : remap->old, from, to;
@@ -182,6 +164,32 @@ static void *move_rest(const struct remap *remap)
 	if (new != MAP_FAILED && ps_part_in_window(gone, end, &from, &to))
 		(void)reserve(from, to, MAP_FIXED_NOREPLACE);
 	return new;
+}
+
+/*
+ * mremap(2) of pinned memory. Private memory that the program has protected goes as it is: only the kernel
+ * can copy what is not readable, and give it the same protection. Shared memory it would split (chunk.c).
+ */
+static void *move_pinned(const struct remap *remap)
+{
+	const uintptr_t end = remap->old + remap->from;
+	void *result = (void *)remap->old;
+	int error = 0;
+
+	if (!ps_maps_allow(result, remap->from, PROT_READ | PROT_WRITE)) {
+		if (!ps_heap_is_shared(result, remap->from))
+			return move_rest(remap);
+		error = -EFAULT;
+	} else if (!stays(remap)) {
+		error = copy_out(remap, &result);
+	} else if (remap->to < remap->from) {
+		forget(remap->old + remap->to, end);
+		error = unmap(remap->old + remap->to, end);
+	}
+	if (error == 0)
+		return result;
+	errno = -error;
+	return MAP_FAILED;
 }
 
 static void *remap_concerned(const struct remap *remap)

@@ -696,6 +696,53 @@ static void heap_under_a_second_mapping(size_t size)
 	close(fd);
 }
 
+static bool writable(char *pointer)
+{
+	int fd = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+	bool result = read(fd, pointer, 1) == 1;
+
+	close(fd);
+	return result;
+}
+
+/* Memory that is not to be written to, or to be touched, moves as any other and stays so. */
+static void heap_mremap_protected(size_t size)
+{
+	bool pinned;
+	char *block = heap_block(size, &pinned), *moved, *target;
+
+	mprotect(block, size, PROT_READ);
+	moved = mremap(block, size, size, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
+	check(moved != MAP_FAILED && all(moved, size, 'x') && all(block, size, 0),
+	      "%zu: mremap with MREMAP_DONTUNMAP of a read-only block leaves zeros", size);
+	check(!writable(moved) && !writable(block) && unclaimed(block, size),
+	      "%zu: both are read-only, and not claimed", size);
+	munmap(moved, size);
+	free(block);
+
+	block = heap_block(size, &pinned);
+	mprotect(block, size, PROT_READ);
+	moved = mremap(block, size, 2 * size, MREMAP_MAYMOVE);
+	check(moved != MAP_FAILED && all(moved, size, 'x') && !writable(moved) &&
+		      !accessible(block),
+	      "%zu: mremap moves a read-only block, and it is still read-only", size);
+	munmap(moved, 2 * size);
+
+	block = heap_block(size, &pinned);
+	target = plain_memory(PAGE);
+	mprotect(block + PAGE, PAGE, PROT_NONE);
+	check(mremap(block + PAGE, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, target) == target &&
+		      !accessible(target) && !accessible(block + PAGE),
+	      "%zu: mremap moves a page without access", size);
+	mprotect(target, PAGE, PROT_READ | PROT_WRITE);
+	check(all(target, PAGE, 'x'), "%zu: which has its contents", size);
+	munmap(target, PAGE);
+	free(block);
+	block = heap_block(size, &pinned);
+	check(all(block, size, 'x'), "%zu: freed after that, the next block is whole", size);
+	free(block);
+}
+
 static void own_locks(void)
 {
 	bool pinned;
@@ -889,6 +936,8 @@ int main(int argc, char **argv)
 	heap_cut_off_under_a_file(40 * BLOCK);
 	heap_noreplace();
 	heap_mremap();
+	heap_mremap_protected(64 * PAGE);
+	heap_mremap_protected(20 * BLOCK);
 	heap_under_a_second_mapping(BLOCK);
 	heap_under_a_second_mapping(40 * BLOCK);
 	own_locks();
