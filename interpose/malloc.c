@@ -280,7 +280,8 @@ PUBLIC void *realloc(void *pointer, size_t size)
 		release(pointer, "realloc()");
 		return NULL;
 	}
-	if (maybe_served(size)) {
+	/* Of a block, a size of 0 frees it, also where a class has that size. */
+	if (maybe_served(size) && (size > 0 || pointer == NULL)) {
 		void *block = pointer != NULL ? move_here(pointer, size)
 					      : serve(PINSHIM_ENTRY_REALLOC, size, 0, false);
 

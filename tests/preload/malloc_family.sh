@@ -14,6 +14,7 @@ run_cases "no ranges" preload -- "$program"
 run_cases "BACKEND=off" preload PINSHIM_BACKEND=off PINSHIM_MALLOC=64K- PINSHIM_STATS=off -- \
 	"$program"
 run_cases "64K-" preload PINSHIM_MALLOC=64K- PINSHIM_STATS=off -- "$program" 65536 $every
+run_cases "0-4K" preload PINSHIM_MALLOC=0-4K PINSHIM_STATS=off -- "$program" 0 4096
 run_cases "1-" preload PINSHIM_MALLOC=1- PINSHIM_STATS=off -- "$program" 1 $every
 run_cases "4K-" preload PINSHIM_MALLOC=4K- PINSHIM_STATS=off -- "$program" 4096 $every
 run_cases "100-1M" preload PINSHIM_MALLOC=100-1M PINSHIM_STATS=off -- "$program" 100 1048576
