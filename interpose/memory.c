@@ -347,6 +347,28 @@ static int advise_gap(const void *address, size_t length, void *context)
 	return 0;
 }
 
+struct range {
+	uintptr_t base;
+	uintptr_t end;
+};
+
+static int find_object(const struct ps_mapping *mapping, void *context)
+{
+	const struct range *range = context;
+
+	if (mapping->end <= range->base)
+		return 0;
+	return mapping->base >= range->end ? -ENOENT : mapping->inode != 0;
+}
+
+/* Does it reach into pinned memory of a file, or shared memory? These cannot be freed so (madvise(2)). */
+static bool refuses_free(const void *address, size_t length)
+{
+	struct range range = { (uintptr_t)address, (uintptr_t)address + length };
+
+	return ps_foreign_touches(address, length) && ps_maps_each(find_object, &range) > 0;
+}
+
 /*
  * Outside pinned chunks. On a foreign range, which is locked only because of us, an advice that the
  * kernel refuses on locked memory does what it would do without us.
@@ -365,6 +387,9 @@ static int advise_rest(void *address, size_t length, int advice)
 			result = ps_foreign_discard(address, length, advice);
 		break;
 	case MADV_FREE:
+		if (refuses_free(address, length))
+			return -EINVAL;
+		/* fall through */
 	case MADV_COLD:
 	case MADV_PAGEOUT:
 		result = ps_foreign_gaps(address, length, advise_gap, &gap);

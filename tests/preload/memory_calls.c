@@ -799,9 +799,14 @@ static void own_advice(void)
 	r = madvise(mapped, 4 * PAGE, MADV_DONTNEED);
 	check(r == 0 && all(mapped, 4 * PAGE, 'f') && still_pinned(mapped, 4 * PAGE, pinned),
 	      "own: MADV_DONTNEED of a private file mapping: the file again");
+	r = madvise(mapped, 4 * PAGE, MADV_FREE);
+	check(r == -1, "own: MADV_FREE of a private file mapping: %s", said(r));
 	munmap(mapped, 4 * PAGE);
 	mapped = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	pinned = pinshim_pin(mapped, 4 * PAGE) == 0;
+	r = madvise(mapped, 2 * PAGE, MADV_FREE);
+	check(r == -1 && all(mapped, 2 * PAGE, 'f'), "own: MADV_FREE of shared memory: %s",
+	      said(r));
 	r = madvise(mapped, 2 * PAGE, MADV_REMOVE);
 	check(r == 0 && all(mapped, 2 * PAGE, 0) && mapped[2 * PAGE] == 'f' &&
 		      still_pinned(mapped, 4 * PAGE, pinned),
