@@ -8,8 +8,9 @@
  * mappings a failed call has left is not known, and not to claim a pinned page does no harm.
  *
  * Of the window no address may ever become somebody else's: free() would take a block there for
- * ours. What a program unmaps of it is therefore reserved again, which it cannot tell from unmapped:
- * no access, and the next mmap() goes elsewhere.
+ * ours. What a program unmaps of it is therefore reserved again: no access, and the next mmap() goes
+ * elsewhere. Calls that ask whether something is mapped can tell: MAP_FIXED_NOREPLACE finds something
+ * there, and mprotect(2) makes it accessible.
  *
  * Owns no lock and allocates nothing from malloc.
  */
