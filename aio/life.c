@@ -4,16 +4,15 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <sys/types.h>
 
 #include "config.h"
 #include "context.h"
 #include "count.h"
-#include "counters.h"
 #include "held.h"
 #include "locked_buffer.h"
 #include "memory.h"
+#include "nested_fork.h"
 #include "os.h"
 #include "pinned.h"
 #include "repair.h"
@@ -60,22 +59,10 @@ static __attribute__((destructor)) void at_normal_exit(void)
 	ps_aio_at_exit();
 }
 
-/*
- * A fork from a signal handler that interrupted the holder of a lock of ours, or from a handler of fork that runs
- * between ours: none is taken. The child begins with free locks in any case.
- */
-static _Thread_local struct {
-	unsigned inner; /* forks that took no lock and are not over */
-	bool holds;     /* one that did is not */
-} forks __attribute__((tls_model("initial-exec")));
-
 static void fork_prepare(void)
 {
-	if (ps_holds_any() || ps_thread.depth > 0) {
-		forks.inner++;
+	if (!ps_fork_takes_locks(ps_holds_any()))
 		return;
-	}
-	forks.holds = true;
 	ps_context_fork_prepare();
 	ps_repair_fork_prepare();
 	ps_locked_buffers_fork_prepare();
@@ -84,13 +71,8 @@ static void fork_prepare(void)
 
 static void fork_parent(void)
 {
-	if (forks.inner > 0) {
-		forks.inner--;
+	if (!ps_fork_took_locks())
 		return;
-	}
-	if (!forks.holds)
-		return;
-	forks.holds = false;
 	ps_memory_fork_parent();
 	ps_locked_buffers_fork_parent();
 	ps_repair_fork_parent();
@@ -101,10 +83,8 @@ static void fork_child(void)
 {
 	owner = ps_os_getpid();
 	/* What a handler has interrupted goes on in the child, too, and lets go what it holds. */
-	if (forks.holds)
+	if (ps_fork_child_took_locks())
 		ps_held[PS_HELD_SUBMISSION] = ps_held[PS_HELD_OTHER] = 0;
-	forks.inner = 0;
-	forks.holds = false;
 	ps_memory_fork_child();
 	ps_locked_buffers_fork_child();
 	ps_repair_fork_child();

@@ -27,6 +27,7 @@
 #include "exec.h"
 #include "foreign.h"
 #include "heap.h"
+#include "nested_fork.h"
 #include "next.h"
 #include "os.h"
 #include "own_stack.h"
@@ -174,25 +175,11 @@ int ps_exec_next_execveat(int fd, const char *path, char *const argv[], char *co
 	return ps_next.execveat(fd, path, argv, envp, flags);
 }
 
-/*
- * The locks are taken in the order of lock.h, jemalloc's by ps_heap_fork_prepare().
- *
- * A fork from a signal handler that interrupted the heap, or from a handler of fork that runs between ours:
- * the locks may be this thread's own, so none is taken. The child begins with new arenas and free locks in
- * any case.
- */
-static _Thread_local struct {
-	unsigned inner; /* forks that took no lock and are not over */
-	bool holds;     /* one that did is not */
-} forks __attribute__((tls_model("initial-exec")));
-
+/* The locks are taken in the order of lock.h, jemalloc's by ps_heap_fork_prepare(). */
 static void fork_prepare(void)
 {
-	if (ps_thread.depth > 0) {
-		forks.inner++;
+	if (!ps_fork_takes_locks(false))
 		return;
-	}
-	forks.holds = true;
 	ps_registration_before_fork();
 	ps_foreign_fork_prepare();
 	ps_tracked_fork_prepare();
@@ -202,13 +189,8 @@ static void fork_prepare(void)
 
 static void fork_parent(void)
 {
-	if (forks.inner > 0) {
-		forks.inner--;
+	if (!ps_fork_took_locks())
 		return;
-	}
-	if (!forks.holds)
-		return;
-	forks.holds = false;
 	if (ps_count_get(&ps_table()->locked_bytes) > 0)
 		ps_count_add(&ps_table()->fork_children, 1);
 	ps_table_fork_parent();
@@ -220,8 +202,7 @@ static void fork_parent(void)
 static void fork_child(void)
 {
 	atomic_store(&reported, NOT_YET);
-	forks.inner = 0;
-	forks.holds = false;
+	(void)ps_fork_child_took_locks();
 	ps_fork_child();
 }
 
