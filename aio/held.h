@@ -7,7 +7,6 @@
  */
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "lock.h"
 
@@ -31,13 +30,6 @@ static inline bool ps_is_inside(void)
 {
 	return ps_holds_any() || ps_held[PS_HELD_WAIT] > 0;
 }
-
-/*
- * For what is rarely done and must not be seen half done by a handler. Returns the mask of before, which the other
- * puts back.
- */
-uint64_t ps_signals_block(void);
-void ps_signals_restore(uint64_t mask);
 
 /* Before the lock is asked for, and after it was let go: a handler may come in between. */
 static inline void ps_holding(enum ps_held kind)

@@ -44,12 +44,24 @@ void ps_unlock(struct ps_lock *lock)
 		ps_syscall3(SYS_futex, &lock->state, FUTEX_WAKE_PRIVATE, 1);
 }
 
-void ps_lock_quietly(struct ps_lock *lock, uint64_t *mask)
+uint64_t ps_signals_block(void)
 {
 	const uint64_t all = ~UINT64_C(0);
 	uint64_t before = 0;
 
 	ps_syscall4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof(before));
+	return before;
+}
+
+void ps_signals_restore(uint64_t mask)
+{
+	ps_syscall4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
+}
+
+void ps_lock_quietly(struct ps_lock *lock, uint64_t *mask)
+{
+	const uint64_t before = ps_signals_block();
+
 	ps_lock(lock);
 	/* Not before: it belongs to whoever holds the lock. */
 	*mask = before;
@@ -58,5 +70,5 @@ void ps_lock_quietly(struct ps_lock *lock, uint64_t *mask)
 void ps_unlock_quietly(struct ps_lock *lock, uint64_t mask)
 {
 	ps_unlock(lock);
-	ps_syscall4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
+	ps_signals_restore(mask);
 }

@@ -46,6 +46,13 @@ static inline void ps_pause(void)
 #endif
 }
 
+/*
+ * Blocks all signals of this thread, for what its handlers must not see half done. Returns the mask of before, which
+ * the other puts back.
+ */
+uint64_t ps_signals_block(void);
+void ps_signals_restore(uint64_t mask);
+
 void ps_lock(struct ps_lock *lock);
 void ps_unlock(struct ps_lock *lock);
 

@@ -22,6 +22,7 @@
 #include "budget.h"
 #include "config.h"
 #include "fault.h"
+#include "lock.h"
 #include "os.h"
 #include "syscall.h"
 #include "window.h"
@@ -144,7 +145,7 @@ static unsigned threads_wanted(size_t length)
 static void run_parallel(struct job *job, unsigned threads)
 {
 	const size_t stacks_bytes = (threads - 1) * STACK_BYTES;
-	uint64_t all = ~(uint64_t)0, before = 0;
+	uint64_t mask;
 	void *stacks;
 
 	if (ps_os_mmap(NULL, stacks_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
@@ -152,11 +153,11 @@ static void run_parallel(struct job *job, unsigned threads)
 		work(job);
 		return;
 	}
-	ps_syscall4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof(all));
+	mask = ps_signals_block();
 	for (unsigned i = 0; i + 1 < threads; i++)
 		if (start_thread(job, (char *)stacks + i * STACK_BYTES, &job->gone[i]) < 0)
 			break;
-	ps_syscall4(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof(before));
+	ps_signals_restore(mask);
 	work(job);
 	for (unsigned i = 0; i + 1 < threads; i++)
 		wait_gone(&job->gone[i]);

@@ -716,7 +716,7 @@ void ps_table_fork_child(void)
 		return; /* ps_table_after_fork() was here first */
 	ps_lock_reset(&self.lock);
 	if (self.forking)
-		ps_syscall4(SYS_rt_sigprocmask, SIG_SETMASK, &self.mask, NULL, sizeof(self.mask));
+		ps_signals_restore(self.mask);
 	self.forking = false;
 	self.failed = false;
 	self.closed = false;
