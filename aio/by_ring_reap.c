@@ -185,8 +185,9 @@ static unsigned make_harmless(struct io_uring_sq *queue)
 	return queue->sqe_tail - seen;
 }
 
-void ps_by_ring_wait_out(struct ps_context *context, const struct timespec *a_while)
+void ps_by_ring_wait_out(struct ps_context *context)
 {
+	static const struct timespec a_while = { .tv_sec = 1 };
 	const unsigned unseen = make_harmless(&context->ring.uring.sq);
 	unsigned ready = io_uring_cq_ready(&context->ring.uring), before;
 	int error;
@@ -195,7 +196,7 @@ void ps_by_ring_wait_out(struct ps_context *context, const struct timespec *a_wh
 		before = ready;
 		if (ready + unseen >= ps_by_ring_in_flight(context))
 			return;
-		error = ps_ring_wait(&context->ring, ready + 1, a_while, NULL);
+		error = ps_ring_wait(&context->ring, ready + 1, &a_while, NULL);
 		ready = io_uring_cq_ready(&context->ring.uring);
 	} while (ready > before || error == -EINTR);
 }

@@ -501,12 +501,10 @@ int ps_context_getevents(aio_context_t id, long least, long most, struct io_even
  */
 static int destroy_interrupting(struct ps_context *context, aio_context_t id)
 {
-	static const struct timespec a_while = { .tv_sec = 1 };
-
 	atomic_store(&context->engine, PS_ENGINE_ENDED);
 	atomic_store(&context->interrupted, true);
 	if (context->slots > 0)
-		ps_by_ring_wait_out(context, &a_while);
+		ps_by_ring_wait_out(context);
 	return ps_kernel_destroy(id);
 }
 

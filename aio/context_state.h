@@ -201,10 +201,10 @@ int ps_by_ring_getevents(struct ps_context *context, long least, long most, stru
 int ps_by_ring_drain(struct ps_context *context);
 
 /*
- * Waits until all that the ring has in flight is done, or no more of it is for a while, and leaves it there; what
+ * Waits until all that the ring has in flight is done, or no more of it is for a second, and leaves it there; what
  * it has not begun it never will. For a signal's handler that has interrupted who submits or reaps. Takes no lock.
  */
-void ps_by_ring_wait_out(struct ps_context *context, const struct timespec *a_while);
+void ps_by_ring_wait_out(struct ps_context *context);
 
 /* Moves events that were kept to the program. Takes the completion lock. */
 long ps_by_ring_take(struct ps_context *context, long most, struct io_event *events);

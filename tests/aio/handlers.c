@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A signal at every instruction of io_submit() and io_getevents(), whose handler uses the very context that they
+ * A signal at the instructions of io_submit() and io_getevents(), whose handler uses the very context that they
  * are using, or forks: without the shim these are system calls, which a handler may make. A parent runs the
  * program instruction by instruction, and has the signal delivered some later each turn.
  *
- * "PROGRAM can" tells by its status whether a program may be run like that here. LEAST in the environment: the
- * most instructions that lie between two signals.
+ * "PROGRAM can" tells by its status whether a program may be run like that here. BETWEEN in the environment: how
+ * many instructions later the signal comes each turn.
  */
 #include <elf.h>
 #include <sys/ptrace.h>
@@ -109,7 +109,7 @@ static void submit_and_take(void)
 	take(0, &(struct timespec){ 0 });
 }
 
-/* With no room for more events than one, so that the kernel refuses none for want of room. */
+/* With room for one event, so that the kernel refuses none for want of it. */
 static void make_another(void)
 {
 	io_context_t other = NULL;
@@ -400,8 +400,8 @@ static bool can_step(void)
 
 int main(int argc, char **argv)
 {
-	const char *least = getenv("LEAST");
-	const unsigned long between = least ? strtoul(least, NULL, 10) : 1;
+	const char *given = getenv("BETWEEN");
+	const unsigned long between = given ? strtoul(given, NULL, 10) : 1;
 
 	if (argc == 2 && !strcmp(argv[1], "can"))
 		return !can_step();

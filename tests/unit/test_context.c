@@ -464,20 +464,29 @@ START_TEST(expected_memory_is_registered)
 }
 END_TEST
 
+/* A locked buffer, which a read of the first block, number 0, has had registered. */
+static void *read_into_locked(aio_context_t *id)
+{
+	const long before = pinned_proc_kb("status", "VmPin:");
+	void *locked = pinshim_aio_new_buffer(MIB);
+
+	ck_assert_ptr_nonnull(locked);
+	*id = open_context(OWNED);
+	prepare(0, false, 0, BLOCK);
+	iocb[0].aio_buf = (uintptr_t)locked;
+	ck_assert_int_eq(submit(*id, 0, 1), 1);
+	ck_assert_int_gt(pinned_proc_kb("status", "VmPin:"), before);
+	return locked;
+}
+
 START_TEST(settled_context_lets_memory_go)
 {
 	static const int64_t whole[] = { BLOCK };
 	const int buffered = open(path, O_RDONLY | O_CLOEXEC);
 	const long before = pinned_proc_kb("status", "VmPin:");
-	void *locked = pinshim_aio_new_buffer(MIB);
 	aio_context_t id;
+	void *locked = read_into_locked(&id);
 
-	ck_assert_ptr_nonnull(locked);
-	id = open_context(OWNED);
-	prepare(0, false, 0, BLOCK);
-	iocb[0].aio_buf = (uintptr_t)locked;
-	ck_assert_int_eq(submit(id, 0, 1), 1);
-	ck_assert_int_gt(pinned_proc_kb("status", "VmPin:"), before);
 	prepare(1, false, 0, BLOCK);
 	iocb[1].aio_fildes = (uint32_t)buffered;
 	ck_assert_int_eq(submit(id, 1, 1), 1);
@@ -499,16 +508,10 @@ END_TEST
 START_TEST(submitted_by_a_handler)
 {
 	const long before = pinned_proc_kb("status", "VmPin:");
-	void *locked = pinshim_aio_new_buffer(MIB);
 	struct io_event event;
 	aio_context_t id;
+	void *locked = read_into_locked(&id);
 
-	ck_assert_ptr_nonnull(locked);
-	id = open_context(OWNED);
-	prepare(0, false, 0, BLOCK);
-	iocb[0].aio_buf = (uintptr_t)locked;
-	ck_assert_int_eq(submit(id, 0, 1), 1);
-	ck_assert_int_gt(pinned_proc_kb("status", "VmPin:"), before);
 	prepare(1, false, BLOCK, BLOCK);
 	ps_held[PS_HELD_SUBMISSION] = 1;
 	ck_assert_int_eq(submit(id, 1, 1), 1);
