@@ -2,15 +2,16 @@
 #include "address_limit.h"
 
 #include "os.h"
+#include "table.h"
 #include "window.h"
 
 #define PUBLIC __attribute__((visibility("default")))
 
-/* A limit of this process was set, or was not. Returns result. */
+/* A limit of this process was set, or was not; a child of vfork() has its parent's heap. Returns result. */
 static int was_set(int result, __rlimit_resource_t resource, const struct rlimit *limit)
 {
 	if (result == 0 && resource == RLIMIT_AS && limit != NULL &&
-	    limit->rlim_cur != RLIM_INFINITY)
+	    limit->rlim_cur != RLIM_INFINITY && ps_table_is_ours())
 		ps_window_fit(limit->rlim_cur);
 	return result;
 }

@@ -12,6 +12,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -271,6 +272,24 @@ static void leave_by_failed_exec(void)
 	_exit(errno == ENOENT ? 5 : 6);
 }
 
+static void leave_limited(void)
+{
+	static const struct rlimit limit = { 1 << 20, 1 << 20 };
+
+	_exit(setrlimit(RLIMIT_AS, &limit) == 0 ? 3 : 4);
+}
+
+/* What was not used of the heap's addresses is still the parent's. */
+static void parent_of_limited(void)
+{
+	char *large = malloc(100 * M);
+
+	fill(large, 100 * M, 77);
+	check(!locks || is_locked(large, 100 * M),
+	      "the parent of a vfork child that limits its addresses is served as before");
+	free(large);
+}
+
 static int thread_like_child(void *unused)
 {
 	(void)unused;
@@ -381,6 +400,8 @@ int main(int count, char **argument)
 	vforked("_exits", leave_by_exit, 3);
 	vforked("execs", leave_by_exec, 0);
 	vforked("fails to exec", leave_by_failed_exec, 5);
+	vforked("limits its addresses", leave_limited, 3);
+	parent_of_limited();
 	without_thread_area("just _exits", leave_by_exit, 3);
 	without_thread_area("just execs", leave_by_exec, 0);
 	clone_vm();

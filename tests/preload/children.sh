@@ -24,7 +24,7 @@ while read -r line; do
 	*) check "the child of kind $kind reports nothing" test "$count" = 0 ;;
 	esac
 done <"$TMP/pids"
-check "all kinds were seen" test "$(wc -l <"$TMP/pids")" = 12
+check "all kinds were seen" test "$(wc -l <"$TMP/pids")" = 13
 check "no line of a report is said twice" \
 	test -z "$(messages "$TMP/stderr" | sort | uniq -d)"
 
