@@ -146,6 +146,7 @@ static bool check_sanitizer(struct ps_doctor *doctor)
 		enum ps_trait trait;
 		const char *name;
 	} sanitizers[] = { { PS_TRAIT_ASAN, "AddressSanitizer" },
+			   { PS_TRAIT_LSAN, "LeakSanitizer" },
 			   { PS_TRAIT_MSAN, "MemorySanitizer" },
 			   { PS_TRAIT_TSAN, "ThreadSanitizer" } };
 	bool any = false;

@@ -18,6 +18,7 @@ enum ps_trait {
 	PS_TRAIT_ASAN, /* built with a sanitizer */
 	PS_TRAIT_TSAN,
 	PS_TRAIT_MSAN,
+	PS_TRAIT_LSAN,
 	PS_TRAIT_SANITIZER_SHARED, /* whose run-time library is a shared one */
 	PS_TRAIT_OWN_MALLOC,       /* the executable defines malloc for everybody */
 	PS_TRAIT_MALLOC,           /* a library that is not the C library does */

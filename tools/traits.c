@@ -22,6 +22,7 @@ static const struct {
 	{ "__asan_init", EITHER, PS_TRAIT_ASAN },
 	{ "__cudaRegisterFatBinary", DEFINED, PS_TRAIT_RUNTIME_STATIC },
 	{ "__cudaRegisterFatBinary", NEEDED, PS_TRAIT_RUNTIME_SHARED },
+	{ "__lsan_init", EITHER, PS_TRAIT_LSAN },
 	{ "__msan_init", EITHER, PS_TRAIT_MSAN },
 	{ "__tsan_init", EITHER, PS_TRAIT_TSAN },
 	{ "cuGetProcAddress", NEEDED, PS_TRAIT_DRIVER },

@@ -171,6 +171,9 @@ if program asan 'int main(void) { return 0; }' -fsanitize=address -static-libasa
 	LD_PRELOAD=$LIB PINSHIM_MALLOC=1M- ./asan 2>"$TMP/err"
 	check "the address sanitizer, built in: and it is so" grep -q 'no malloc is served' "$TMP/err"
 fi
+if program lsan 'int main(void) { return 0; }' -fsanitize=leak; then
+	finds "the leak sanitizer" note sanitizer 'LeakSanitizer' '' -- ./lsan
+fi
 if program tsan 'int main(void) { return 0; }' -fsanitize=thread; then
 	finds "the thread sanitizer" note sanitizer 'ThreadSanitizer' '' -- ./tsan
 fi
