@@ -50,6 +50,38 @@ check "stat --reap removes it" test ! -e "$table"
 tool_stat --json >"$TMP/stat.json"
 check "and then it is not shown" test "$(shown)" = 0
 
+# No library sees these end: by a system call of their own, or without the right to remove their file.
+gone() {
+	local status
+
+	env LD_PRELOAD="$LIB" PINSHIM_MALLOC=1M- PINSHIM_STATS="${2-off}" python3 -c "
+import ctypes, os, platform
+block = bytearray(4 << 20)
+print(os.getpid(), flush=True)
+$1" >"$TMP/pid" 2>"$TMP/err"
+	status=$?
+	read -r pid <"$TMP/pid"
+	table=$(compgen -G "/dev/shm/pinshim.$pid.*")
+	return "$status"
+}
+
+gone 'ctypes.CDLL(None).syscall({"x86_64": 231}.get(platform.machine(), 94), 0)' stderr
+check "a program that ends by exit_group(2) of its own: no report, and its table stays" test \
+	"$?,$(wc -c <"$TMP/err"),${table:+stays}" = 0,0,stays
+tool_stat --reap >/dev/null 2>&1
+check "stat --reap removes that" test ! -e "$table"
+if ((EUID == 0)); then
+	for call in 'os.setuid(65534)' 'os.chroot("/var")'; do
+		gone "$call"
+		check "a program that ends after $call: its file stays" test "$?,${table:+stays}" = 0,stays
+		tool_stat --reap >/dev/null 2>"$TMP/err"
+		check "and is no table any more, after $call" grep -F "$table: not a table" "$TMP/err"
+		check "stat --reap removes that, after $call" test ! -e "$table"
+	done
+else
+	skip "programs that give up rights" "needs root, to give up some"
+fi
+
 # A living process's table is left alone.
 coproc CHURN { exec env LD_PRELOAD="$LIB" PINSHIM_MALLOC=64K- PINSHIM_RETAIN=0 \
 	PINSHIM_STATS=off "$PROGRAMS/killed"; }

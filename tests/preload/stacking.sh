@@ -96,6 +96,12 @@ else
 	skip "ASan" "no -fsanitize=address here"
 fi
 
+# The loader gives early libraries little room for thread-local storage.
+echo 'unsigned la_version(unsigned version) { return version; }' >"$TMP/audit.c"
+compile "$TMP/audit.so" "$TMP/audit.c" -shared -fPIC
+run_cases "LD_AUDIT" preload GLIBC_TUNABLES=glibc.rtld.optional_static_tls=4096 LD_AUDIT="$TMP/audit.so" \
+	"${settings[@]}" -- "$program" locked 1000
+
 # What only a block of ours points to would be a leak to it.
 cat >"$TMP/leak.c" <<-'END'
 	#include <stdlib.h>
